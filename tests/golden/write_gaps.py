@@ -17,7 +17,7 @@ import fluss
 from fluss.codec.batches.log_batch import iter_batches
 from fluss.codec.batches.log_scan import is_filler
 from fluss.server.storage.files import FileSystem
-from fluss.server.storage.log.given_offsets import load_given, write_given
+from fluss.server.storage.log.reserved_offsets import load_reserved, write_reserved
 from tests.golden.archives import pack, place_of
 from tests.golden.contents import DATABASE, read_ends, read_records, read_rows
 from tests.golden.tables import PLAIN, Golden, texts
@@ -47,9 +47,9 @@ def lose_power(log: Path) -> None:
     assert others
     segment.write_bytes(content[: first.size])
     (log / "bucket.synced").unlink(missing_ok=True)
-    given = load_given(FileSystem(), str(log))
+    given = load_reserved(FileSystem(), str(log))
     assert given is not None
-    write_given(FileSystem(), str(log), given._replace(boot_id="the boot before"))
+    write_reserved(FileSystem(), str(log), given._replace(boot_id="the boot before"))
 
 
 def count_fillers(log: Path) -> int:
@@ -85,14 +85,14 @@ def run(data: Path) -> dict[str, Any]:
         server.kill()
     reserved = {}
     for log in logs(data):
-        given = load_given(FileSystem(), str(log))
+        given = load_reserved(FileSystem(), str(log))
         assert given is not None
         assert given.lost, "the range is noted"
         assert count_fillers(log) == 1
         assert given.reserved_until
         reserved[log.parent.name.rpartition("-")[0]] = given.reserved_until
         # So that a test on this machine, before it is started anew, sees what all later ones see.
-        write_given(FileSystem(), str(log), given._replace(boot_id="the boot of the writer"))
+        write_reserved(FileSystem(), str(log), given._replace(boot_id="the boot of the writer"))
     return {"tables": tables, "reserved": reserved}
 
 

@@ -18,8 +18,8 @@ from fluss.model import types as t
 from fluss.protocol.api_keys import APIS, ApiKey
 from fluss.protocol.frames import TYPE_SUCCESS
 from fluss.server.network.limits import MIB, NetworkLimits
+from fluss.server.tablet.kv.kv_reads import STEP_BYTES
 from fluss.server.tablet.kv.lookup import STEP_KEYS
-from fluss.server.tablet.kv.reading import STEP_BYTES
 from tests.support.runner.lanes import rounds
 from tests.support.tables.log_workload import leaders
 from tools.servers.server_process import ServerProcess

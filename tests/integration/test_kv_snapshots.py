@@ -211,7 +211,7 @@ def test_a_table_that_was_dropped_while_its_tablet_was_down(tmp_path: Path) -> N
     async def second() -> None:
         async with TabletHarness(tmp_path, **SNAPSHOTS_ON) as tablet:
             assert remote_files(_remote(tablet))
-            await tablet.service.registry.remove_leftovers()
+            await tablet.service.registry.remove_dropped_files()
             assert not remote_files(_remote(tablet))
 
     _run(tmp_path, first)

@@ -160,6 +160,6 @@ def test_a_key_of_no_bytes_is_refused_and_not_as_damage(cluster: LogCluster) -> 
     request.buckets_req.add(bucket_id=0, records=encode_kv_batch([b""], [row], 1))
     answer = cluster.tablet.call(ApiKey.PUT_KV, request, 2).buckets_resp[0]
     assert answer.error_code == ErrorCode.UNKNOWN_SERVER_ERROR
-    assert "cannot be an empty string" in answer.error_message
+    assert "must not be an empty string" in answer.error_message
     put(cluster, table, [(1, "a")])
     assert look_up(cluster, table, [1]) == [(1, "a")]

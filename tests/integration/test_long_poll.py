@@ -13,7 +13,7 @@ import pytest
 from fluss.protocol import fluss_api_pb2 as pb
 from fluss.protocol.api_keys import ApiKey
 from fluss.server.tablet.log import fetch
-from fluss.server.tablet.log.fetch_reader import FetchAnswer, look
+from fluss.server.tablet.log.fetch_reader import FetchAnswer, read_available
 from tests.support.servers.log_cluster import LogCluster, arrow_batch, ids_of
 from tools.servers.wire_client import WireClient
 from tools.waiting import patience
@@ -115,7 +115,7 @@ def test_thousands_that_wait_for_more_do_not_slow_writers_down(
 
     def counted_look(*arguments: Any, **more: Any) -> FetchAnswer:
         looks.append(arguments)
-        return look(*arguments, **more)
+        return read_available(*arguments, **more)
 
     table = cluster.create_table("patient")
     readers = [cluster.another_client() for _ in range(10)]

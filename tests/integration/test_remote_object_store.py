@@ -80,7 +80,7 @@ def test_a_store_that_is_away_costs_only_disk_space(
     store.is_down = True
     table = cluster.create_table("t")
     fill(cluster, table, 20)
-    wait_until(lambda: "will be tried again" in caplog.text, "the failure is reported")
+    wait_until(lambda: "will be retried" in caplog.text, "the failure is reported")
     assert caplog.text.count("remote log of bucket 0") == 1
     assert not segments(store)
     assert ids_of(cluster.tablet.fetch(table, 0, 0).records)

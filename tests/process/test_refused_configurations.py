@@ -58,7 +58,7 @@ def test_each_process_logs_what_it_serves(tmp_path: Path) -> None:
             db.append("t", [{"id": number} for number in range(100)])
         server.kill()
         server.start()
-        opened = r"INFO tablet-0 \S+ [12] of [12] buckets with files are open after \d+\.\d s"
+        opened = r"INFO tablet-0 \S+ opened [12] of [12] buckets with files in \d+\.\d s"
         wait_until(lambda: re.search(opened, server.log_text()) is not None, "the buckets are open")
         for role in ("coordinator", "tablet-0"):
             line = rf"INFO {role} \S+ flusspy (\S+) serves after \d+\.\d s on (\S+); options: (.*)"

@@ -1,4 +1,4 @@
-"""A writer that has given up on a batch goes on with the next ones, and what is acknowledged then is there."""
+"""A writer that has given up on a batch continues with the next ones, and acknowledged rows are there."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def freeze(server: ServerProcess) -> psutil.Process:
 
 
 def repeated(call: Callable[[], T], what: str) -> T:
-    """An impatient client may have to ask several times where the machine is busy."""
+    """An impatient client may have to retry several times on a busy machine."""
 
     def answer() -> list[T]:
         with contextlib.suppress(fluss.FlussError):
@@ -50,7 +50,7 @@ def opened(db: fluss.Database, path: fluss.TablePath) -> fluss.FlussTable:
 
 
 def write_until_acknowledged(write: Callable[[int], None]) -> None:
-    """The same row, however busy the machine is."""
+    """Write the same row until it is acknowledged, however busy the machine is."""
     repeated(lambda: write(0), "the first row is written")
 
 

@@ -1,7 +1,7 @@
 """Power loss while tables change: the catalog, the records of tables and the mark never contradict each other.
 
-What SQLite commits is on disk. Records and the mark are ours: a power failure leaves older ones, newer ones and torn
-ones, each by itself, as `FaultyFiles` says.
+What SQLite commits is on disk. Records and the mark are our own files: a power failure may leave older, newer or torn
+ones, independently of each other, as `FaultyFiles` simulates it.
 """
 
 from __future__ import annotations
@@ -41,9 +41,9 @@ STEPS = rounds(gate=15, all_lanes=60)
 
 
 class Disk(FaultyFiles):
-    """Builds a state after a power failure whenever a file of ours got its name, with the catalog of that moment.
+    """Builds a state after a power failure whenever one of our files gets its name, with the catalog of that moment.
 
-    Files get their names by being moved there, the markers of dropped tables by being made.
+    Files get their names by a rename, the markers of dropped tables by being created.
     """
 
     def __init__(self, data: Path, states: Path, rng: random.Random) -> None:
@@ -116,7 +116,7 @@ def check(state: Path) -> None:
 
 
 def check_dropped(state: Path) -> None:
-    """What would be removed is what was dropped, and all that is marked."""
+    """The directories that would be removed are exactly the dropped and the marked ones."""
     copy = Path(tempfile.mkdtemp(dir=state.parent))
     for name in CATALOG_NAMES:
         shutil.copy(state / name, copy)
@@ -160,7 +160,7 @@ def test_power_loss_while_tables_change(tmp_path: Path) -> None:
     for state, log, later in zip(disk.states, logs, logs[1:], strict=False):
         check(state)
         check_dropped(state)
-        # The power failed during the commits behind it: nothing of them was answered.
+        # The power failed during the commits after it: none of them was answered.
         for _ in range(3 if later.startswith(log) and len(later) > len(log) else 0):
             (state / "catalog.sqlite-wal").write_bytes(later[: rng.randrange(len(log), len(later))])
             check(state)
@@ -191,8 +191,8 @@ def test_a_record_that_is_ahead_is_refused(tmp_path: Path) -> None:
         check(state)
 
 
-def test_directories_without_record_and_marker_are_put_aside(tmp_path: Path) -> None:
-    """As version 967b2f9 left them: neither the catalog nor the directory itself says anything about them."""
+def test_directories_without_record_and_marker_are_moved_aside(tmp_path: Path) -> None:
+    """As version 967b2f9 left them: neither the catalog nor the directory itself has any record of them."""
     store = CatalogStore(tmp_path / "catalog.sqlite")
     store.create_first_database("fluss", 1)
     TableCopies(tmp_path, store).start()

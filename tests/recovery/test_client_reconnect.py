@@ -1,4 +1,4 @@
-"""A client's connection outlives its servers: killed roles, a restart, a server that comes late."""
+"""A client's connection outlives its servers: killed roles, a restart, a server that starts late."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def config(address: str, **options: str) -> fluss.Config:
 
 
 async def runs_anew(server: ServerProcess, killed: int) -> bool:
-    """Whether the tablet has a process again."""
+    """True if the tablet has a new process."""
     process = server.process_of("tablet-0")
     return process is not None and process.pid != killed
 

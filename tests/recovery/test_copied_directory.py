@@ -22,7 +22,7 @@ ROUNDS = rounds(gate=2, all_lanes=20)
 
 
 class Changes(threading.Thread):
-    """Makes, alters, fills and drops tables until it is told to end, or its server is gone."""
+    """Creates, alters, fills and drops tables until it is stopped or its server is gone."""
 
     def __init__(self, address: str) -> None:
         super().__init__(daemon=True)
@@ -73,7 +73,7 @@ def server(tmp_path: Path) -> Iterator[ServerProcess]:
 
 
 def check(address: str) -> None:
-    """Every table that the catalog has can be read."""
+    """Check that every table in the catalog can be read."""
     with fluss.connect(address, request_timeout=30_000) as db:
         assert db.to_arrow("steady").num_rows == 50
         for name in db.tables():
@@ -90,7 +90,7 @@ def test_killed_while_tables_change(server: ServerProcess) -> None:
 
 
 def test_copied_while_tables_change(server: ServerProcess, tmp_path: Path) -> None:
-    """In the order that is worst: the catalog first, the directories of tables when others were made and altered."""
+    """In the worst order: the catalog first, the directories of tables after others were created and altered."""
     with changing(server) as changes:
         for number in range(ROUNDS):
             copy = tmp_path / f"copy{number}"
@@ -118,7 +118,7 @@ def test_copied_in_one_go(server: ServerProcess, tmp_path: Path) -> None:
 
 
 def _copy(source: Path, target: Path, *names: str) -> None:
-    """Files may come and go meanwhile, which `cp` says with its exit code."""
+    """Files may come and go meanwhile, for which `cp` has an exit code."""
     target.mkdir(exist_ok=True)
     for name in names:
         subprocess.run(["cp", "-r", str(source / name), str(target)], stderr=subprocess.DEVNULL, check=False)

@@ -1,7 +1,7 @@
 """One damaged file of any kind: rows are there, or an error names the file. Never a silent loss, never a crash.
 
 The directory has every kind of file that a server writes. Each case damages one file in one way, starts a server on
-it and reads everything: every kind is hit in every run, file, damage and place are drawn with the seed of the run.
+it and reads everything: every run damages every kind; file, damage and position are drawn with the seed of the run.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ from tests.support.storage.full_directory import (
 from tools.waiting import patience
 
 CASES = rounds(gate=60, all_lanes=120, share_of_soak=1.2)
-# Files that a server removes or replaces in its daily work.
+# Files that a server removes or replaces in normal operation.
 PASSING = ("catalog.sqlite-wal", "catalog.sqlite-shm", "ports.json", "/db/", ".staged")
 
 
@@ -46,7 +46,7 @@ def kept(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Kept]:
 
 
 class Lines(logging.Handler):
-    """What the server logs about trouble."""
+    """The warnings and errors that the server logs."""
 
     def __init__(self) -> None:
         super().__init__(logging.WARNING)
@@ -57,7 +57,7 @@ class Lines(logging.Handler):
 
 
 def draw_cases(kept: Kept) -> list[tuple[str, str, Damage, int]]:
-    """Kind, file, damage and a seed for the place in the file: every kind in turn."""
+    """Kind, file, damage and a seed for the position in the file: every kind in turn."""
     rng = random.Random(seed())
     by_kind = kinds_of_files(kept.pristine)
     cases = []
@@ -78,13 +78,13 @@ def test_no_damage_is_silent(kept: Kept) -> None:
 
 
 def test_an_undamaged_directory_has_everything(kept: Kept) -> None:
-    """The control of the test above: what it calls wrong rows are not an accident of the directory."""
+    """The control for the test above: the directory itself has no wrong rows."""
     kept.put_back()
     assert read_everything(kept, "nothing") == []
 
 
 def play(kept: Kept, name: str, damage: Damage, place: int) -> list[str]:
-    """One case; returns what was wrong."""
+    """Play one case; returns what was wrong."""
     kept.put_back()
     before = lasting_files(kept.place)
     damage(kept.place / name, kept.older / name, random.Random(place))
@@ -142,6 +142,6 @@ def _read_everything(kept: Kept, damaged: str, lines: Lines) -> list[str]:
 
 
 def is_named(damaged: str, text: str) -> bool:
-    """By its name; a write-ahead log and such by that of the catalog, a copied index by the id of its segment."""
+    """True if an error names the file: a write-ahead log by the catalog's name, a copied index by its segment's id."""
     name = Path(damaged).name.removesuffix("-wal").removesuffix("-shm")
     return (name.partition(".")[0] if "/remote-log/" in damaged and name.endswith("index") else name) in text

@@ -1,4 +1,4 @@
-"""Torn ends and flipped bits: what is cut, what is kept, what a reader is told."""
+"""Torn ends and flipped bits: what is cut off, what is kept, and which errors readers get."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ def _open(directory: Path, options: LogOptions | None = None) -> BucketLog:
 
 
 def readable(log: BucketLog) -> tuple[list[bytes], list[FlussError]]:
-    """Read like a stubborn client: at an error go on at the next offset."""
+    """Read like a stubborn client: after an error continue at the next offset."""
     found, errors = [], []
     offset = log.local_start_offset
     while offset < log.high_watermark:
@@ -53,7 +53,7 @@ def readable(log: BucketLog) -> tuple[list[bytes], list[FlussError]]:
 
 
 def _lines(caplog: pytest.LogCaptureFixture) -> list[str]:
-    """What the storage said; servers of other tests may live in this process as well."""
+    """The log lines of the storage; servers of other tests may run in this process as well."""
     return [record.getMessage() for record in caplog.records if record.name.startswith("fluss.server.storage")]
 
 
@@ -90,7 +90,7 @@ def test_a_torn_end_is_cut_with_one_line_that_names_file_position_and_bytes(
     assert "60 bytes" in line
 
 
-def test_appending_goes_on_behind_a_cut(tmp_path: Path) -> None:
+def test_appending_continues_behind_a_cut(tmp_path: Path) -> None:
     stored = _write(tmp_path, 3)
     with open(tmp_path / FIRST, "ab") as file:
         file.write(stored[0][:70])
@@ -150,7 +150,7 @@ def test_a_damaged_batch_is_named_once_in_the_server_log(tmp_path: Path, caplog:
         assert caught.value.error_code == ErrorCode.CORRUPT_RECORD_EXCEPTION
         assert "continue from offset 4" in caught.value.message
     assert len(_lines(caplog)) == 1
-    # A read that starts in front of the damage ends there.
+    # A read that starts before the damage ends there.
     assert bytes(log.read(0, 10_000).view) == stored[0]
     assert bytes(log.read(4, 10_000).view) == stored[2]
 
@@ -193,7 +193,7 @@ def test_a_damaged_checkpoint_means_reading_everything(tmp_path: Path) -> None:
     assert [content for _, content in read_all(log)] == stored
 
 
-def test_offsets_are_not_given_twice_when_files_were_shortened(tmp_path: Path) -> None:
+def test_offsets_are_not_reused_when_files_were_shortened(tmp_path: Path) -> None:
     stored = _write(tmp_path, 5, checkpoint=True)
     with open(tmp_path / FIRST, "r+b") as file:
         file.truncate(len(stored[0]) * 2)
@@ -227,7 +227,7 @@ def test_recovery_reads_only_behind_the_recovery_point(tmp_path: Path) -> None:
     assert max(scanned) <= 3000 + 200
 
 
-def test_files_that_are_not_ours_do_not_disturb(tmp_path: Path) -> None:
+def test_foreign_files_are_ignored(tmp_path: Path) -> None:
     _write(tmp_path, 2)
     for name in ("notes.txt", "123.log", "bucket.checkpoint.tmp", "0000000000000000000x.log"):
         (tmp_path / "log-0" / name).write_bytes(b"something")

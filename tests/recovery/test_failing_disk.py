@@ -1,4 +1,4 @@
-"""A full disk passes, a failing one stops the bucket; neighbours never notice."""
+"""A full disk is temporary, a failing one stops the bucket; other buckets are never affected."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def _bench(directory: Path, options: LogOptions | None = None) -> tuple[LogBench
 
 
 def _outcomes(bench: LogBench, appends: list[Append]) -> list[int]:
-    """0 for success, else the error code, in order of the appends."""
+    """The error codes in order of the appends; 0 for success."""
     codes: dict[int, int] = {}
 
     def note(number: int, error: FlussError | None) -> None:
@@ -38,7 +38,7 @@ def _outcomes(bench: LogBench, appends: list[Append]) -> list[int]:
     return [codes[number] for number in range(len(appends))]
 
 
-def test_a_full_disk_refuses_writes_serves_reads_and_goes_on_when_there_is_room(tmp_path: Path) -> None:
+def test_a_full_disk_refuses_writes_serves_reads_and_recovers_when_there_is_room(tmp_path: Path) -> None:
     bench, files = _bench(tmp_path)
     log = bench.open()
     bench.append_and_wait(log, batch_of(2, writer_id=1, sequence=0))
@@ -47,7 +47,7 @@ def test_a_full_disk_refuses_writes_serves_reads_and_goes_on_when_there_is_room(
     with pytest.raises(FlussError) as caught:
         bench.append_and_wait(log, big)
     assert caught.value.error_code == ErrorCode.DISK_WRITE_LOCKED
-    assert "100 bytes free" in caught.value.message
+    assert "100 bytes are free" in caught.value.message
     assert len(read_all(log)) == 1
     assert log.log_end_offset == log.high_watermark == 2
     # The sequence was taken back with the rows: the same batch is welcome later, and is not a duplicate.
@@ -88,7 +88,7 @@ def test_appends_leave_the_reserve_alone(tmp_path: Path) -> None:
     assert 0 < stored < 20
     # Checkpoints are what the reserve is for, and one may have been written by now.
     assert sum(path.stat().st_size for path in tmp_path.rglob("*.log")) <= 1000
-    with pytest.raises(FlussError, match="1000 of them kept for metadata"):
+    with pytest.raises(FlussError, match="of which 1000 are reserved for metadata"):
         bench.append_and_wait(log, batch_of(1, payload=bytes(2000), writer_id=1, sequence=stored))
     files.free_space_bytes = 5000
     assert bench.append_and_wait(log, batch_of(1, writer_id=1, sequence=stored)).base_offset == stored
@@ -102,7 +102,7 @@ def test_appends_leave_the_reserve_alone(tmp_path: Path) -> None:
 
 
 class FullOnce(NoSyncFiles):
-    """One write finds the disk full, after waiting for a permission; the next ones find room."""
+    """One write waits until the test allows it and then finds the disk full; the next ones find room."""
 
     def __init__(self) -> None:
         self.armed = False
@@ -215,7 +215,7 @@ def test_a_failed_write_stops_the_bucket(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("fault", ["sync", "write"])
-def test_neighbours_in_the_same_group_are_not_touched(tmp_path: Path, fault: str) -> None:
+def test_other_buckets_in_the_same_group_are_not_affected(tmp_path: Path, fault: str) -> None:
     bench, files = _bench(tmp_path)
     logs = [bench.open(f"log-{number}") for number in range(4)]
     (files.failing_syncs if fault == "sync" else files.failing_writes).add("log-2/")

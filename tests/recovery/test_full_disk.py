@@ -1,7 +1,7 @@
 """A disk that is really full: a small file system in memory, filled up to its last byte under a running server.
 
-Writes and new tables are refused with code 70 and a text that says what to do, reads go on, and when there is room
-everything goes on by itself. Needs the right to mount (Linux, root).
+Writes and new tables are refused with code 70 and a message with the remedy, reads continue, and when there is room
+everything continues by itself. Needs the right to mount (Linux, root).
 """
 
 from __future__ import annotations
@@ -56,7 +56,7 @@ def disk(tmp_path: Path) -> Iterator[Path]:
 
 
 def fill(path: Path, size_bytes: int | None = None) -> None:
-    """Take space away: `size_bytes`, or all that is left."""
+    """Fill up `size_bytes` of the disk, or all that is left."""
     with path.open("wb", buffering=0) as file:
         if size_bytes is not None:
             os.posix_fallocate(file.fileno(), 0, size_bytes)
@@ -162,7 +162,7 @@ def write_again(writer: CountingWriter) -> bool:
     return True
 
 
-def test_writes_stop_reads_go_on_and_writes_resume(disk: Path) -> None:
+def test_writes_stop_reads_continue_and_writes_resume(disk: Path) -> None:
     fill(disk / "filler", FILLER_BYTES)
     with ServerProcess(disk) as server:
         table_id = create_wire_table(server)
@@ -171,7 +171,7 @@ def test_writes_stop_reads_go_on_and_writes_resume(disk: Path) -> None:
             error = writer.write_until_refused()
             assert error.error_code == ErrorCode.DISK_WRITE_LOCKED
             assert "no space left" in error.message
-            assert "bytes free" in error.message
+            assert "bytes are free" in error.message
             assert read_ids(client, table_id) == writer.acknowledged
             assert len(writer.acknowledged) > ROWS_PER_BATCH
             again = writer.write_until_refused()
@@ -272,8 +272,8 @@ def test_a_shorter_time_to_live_makes_room(disk: Path) -> None:
 
 
 @pytest.mark.all
-def test_a_disk_that_fills_up_is_said_at_each_level(disk: Path) -> None:
-    """The coordinator looks every ten seconds."""
+def test_a_disk_that_fills_up_is_logged_at_each_level(disk: Path) -> None:
+    """The coordinator checks every ten seconds."""
     keep_reserves(disk)
     with ServerProcess(disk) as server:
 

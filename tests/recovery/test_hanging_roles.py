@@ -1,4 +1,4 @@
-"""A role that hangs is noticed, killed and replaced: clients wait a little longer, and nothing else."""
+"""A role that hangs is detected, killed and replaced: clients only wait a little longer."""
 
 from __future__ import annotations
 

@@ -17,7 +17,7 @@ PROJECT = Path(__file__).parents[2]
 
 
 def _run_until_killed(directory: Path, segment_bytes: int, start: int, lines: int) -> int:
-    """Kill a worker after it has printed so many acknowledgements; returns the number behind the last one."""
+    """Kill a worker after it has printed a number of acknowledgements; returns the number after the last one."""
     command = [
         sys.executable,
         "-m",

@@ -1,4 +1,4 @@
-"""Puts that find no room: rows are taken back, the reserve stays, and all goes on when there is room again."""
+"""Puts that find no room: rows are taken back, the reserve stays, and puts work again when there is room."""
 
 from __future__ import annotations
 
@@ -60,7 +60,7 @@ def test_rows_of_failed_puts_are_not_seen_by_later_ones(tmp_path: Path) -> None:
 
 
 def _records(put_number: int) -> bytes:
-    """Rows of new keys with texts that do not compress."""
+    """Rows of new keys with strings that do not compress."""
     choice = random.Random(put_number)
     keys, rows = [], []
     for number in range(put_number * ROWS_PER_PUT, (put_number + 1) * ROWS_PER_PUT):
@@ -127,14 +127,14 @@ def test_the_reserve_of_the_disk_holds_for_rows_and_new_tables(disk: Path) -> No
         assert "Traceback" not in server.log_text()
 
 
-def test_a_bucket_that_has_no_room_to_be_opened_says_so_and_opens_when_there_is_room(disk: Path) -> None:
+def test_a_bucket_without_room_to_be_opened_reports_it_and_opens_when_there_is_room(disk: Path) -> None:
     with ServerProcess(disk) as server:
         table_id = create_table(server.address, "t", 1)
         fill(disk / "filler")
         with WireClient(*leaders(server.address, "t")[0]) as client:
             _, error = _put_until_refused(client, table_id, 0)
             assert error.error_code == ErrorCode.DISK_WRITE_LOCKED
-            assert "no space left on the disk, make room" in error.message
+            assert "no space left on the disk, free some space" in error.message
             with fluss.connect(server.address) as db, pytest.raises(FlussError, match=r"\(error code 70\)"):
                 db.upsert("t", [{"id": 1, "number": 1, "text": "a client, which says so at once"}])
             (disk / "filler").unlink()

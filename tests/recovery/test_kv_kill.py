@@ -33,7 +33,7 @@ Place = tuple[Partition | None, int]
 
 
 class Workload:
-    """Writers in all buckets of a table, and somebody who looks up what each of them writes."""
+    """Writers in all buckets of a table, and for each of them a task that looks up its rows."""
 
     def __init__(self, server: ServerProcess, table_id: int, places: list[Place], writers_per_bucket: int) -> None:
         self.server = server
@@ -52,7 +52,7 @@ class Workload:
         return [*self.writers, *self.lookers]
 
     def wait_for_progress(self) -> None:
-        """Every writer gets an answer, every looker too."""
+        """Wait until every writer and every lookup task has a new answer."""
         before = self._progress()
         wait_until(
             lambda: (
@@ -67,7 +67,7 @@ class Workload:
         return [writer.acknowledged for writer in self.writers] + [looker.lookups for looker in self.lookers]
 
     def finish(self, *, abandoned: bool = False) -> None:
-        """Stop everybody. Abandoned writers do not send again what was not acknowledged."""
+        """Stop all tasks. Abandoned writers do not resend rows that were not acknowledged."""
         for writer in self.writers:
             if abandoned:
                 writer.abandoned.set()
@@ -75,7 +75,7 @@ class Workload:
             thread.finish()
 
     def check(self) -> None:
-        """Everything acknowledged and everything found is there, by key and in the changelog; nobody writes."""
+        """Check, after all writers have stopped, that acknowledged and found rows are there, also in the changelog."""
         found = {looker.writer.number: looker.batches for looker in self.lookers}
         for partition, bucket in self.places:
             mine = [writer for writer in self.writers if (writer.partition, writer.bucket) == (partition, bucket)]
@@ -88,7 +88,7 @@ class Workload:
 
 
 def crash(server: ServerProcess, generator: random.Random, number: int) -> None:
-    """One `kill -9`: of the whole server, or of one of its processes, which the others survive."""
+    """One `kill -9` of the whole server, or of one of its processes, which the others survive."""
     if number % 2:
         server.kill()
         server.start()
@@ -118,7 +118,7 @@ def test_exactly_the_acknowledged_rows_are_there(tmp_path: Path, shape: str) -> 
                 server.start()
         work.wait_for_progress()
         server.kill()
-        work.finish(abandoned=True)  # what was in flight now is never sent again: it is there or not, but not in parts
+        work.finish(abandoned=True)  # what was in flight now is never sent again: it is there or not, but never in part
         server.start()
         work.check()
         server.kill()

@@ -31,7 +31,7 @@ Rows = dict[int, tuple[Any, ...]]
 
 
 def apply(rows: Rows, what: str, row: tuple[Any, ...], targets: tuple[int, ...]) -> None:
-    """What one record does, by the rules of the changelog."""
+    """Apply one record to the model, by the rules of the changelog."""
     old = rows.get(row[0])
     partial = 0 < len(targets) < 3
     if what == "put":
@@ -50,7 +50,7 @@ def apply(rows: Rows, what: str, row: tuple[Any, ...], targets: tuple[int, ...])
 
 
 def _copy_as_it_is(source: Path, target: Path) -> None:
-    """RocksDB may remove files meanwhile; then the copy is a store that lacks files, which has to be built anew."""
+    """RocksDB may remove files meanwhile; then the copy is a store that lacks files, which has to be rebuilt."""
     try:
         shutil.copytree(source, target)
     except shutil.Error as error:

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from fluss.server.storage.files import FileSystem
-from fluss.server.storage.log.given_offsets import GivenOffsets, write_given
+from fluss.server.storage.log.reserved_offsets import ReservedOffsets, write_reserved
 from tests.support.harness.kv_tablet import KvTable
 from tests.support.harness.tablet import TabletHarness
 
@@ -28,7 +28,7 @@ async def _written(directory: Path, batches: int) -> int:
 
 
 async def _rows(directory: Path, table_id: int) -> list[Any]:
-    """The rows after another start. Opening is done by a put without records."""
+    """The rows after another start. A put without records opens the bucket."""
     async with TabletHarness(directory) as tablet:
         table = KvTable(tablet, table_id)
         answer = await table.put()
@@ -51,7 +51,7 @@ def test_a_store_that_is_missing_is_built_from_the_changelog(tmp_path: Path) -> 
     asyncio.run(main())
 
 
-def test_a_store_that_is_ahead_of_its_changelog_is_built_anew(tmp_path: Path) -> None:
+def test_a_store_that_is_ahead_of_its_changelog_is_rebuilt(tmp_path: Path) -> None:
     """Power was lost, and the log, which was not synced, lost its end."""
 
     async def main() -> None:
@@ -67,8 +67,8 @@ def test_a_store_that_is_ahead_of_its_changelog_is_built_anew(tmp_path: Path) ->
     asyncio.run(main())
 
 
-def test_a_store_that_is_ahead_is_built_anew_also_where_offsets_are_not_used_again(tmp_path: Path) -> None:
-    """The changelog goes on behind the place of the store; the store must not keep what the changelog lost."""
+def test_a_store_that_is_ahead_is_rebuilt_even_if_offsets_are_not_reused(tmp_path: Path) -> None:
+    """The changelog continues behind the store's applied offset; the store must not keep rows that it lost."""
 
     async def main() -> None:
         table_id = await _written(tmp_path, 2)
@@ -79,7 +79,7 @@ def test_a_store_that_is_ahead_is_built_anew_also_where_offsets_are_not_used_aga
         shutil.rmtree(_bucket(tmp_path, "log"))
         log = _bucket(tmp_path, "kv").with_name("log-0")
         shutil.copytree(saved, log)
-        write_given(FileSystem(), str(log), GivenOffsets(70_000, "another boot"))
+        write_reserved(FileSystem(), str(log), ReservedOffsets(70_000, "another boot"))
         expected = [(key, text, 1) for key, text, _ in ROWS]
         assert await _rows(tmp_path, table_id) == expected
         assert await _rows(tmp_path, table_id) == expected, "and it stays so"
@@ -111,7 +111,7 @@ def test_a_damaged_changelog_is_not_replayed(tmp_path: Path, caplog: pytest.LogC
 
 @pytest.mark.parametrize("harm", ["deleted", "emptied", "cut"])
 def test_a_changelog_with_a_gap_is_not_replayed(tmp_path: Path, harm: str) -> None:
-    """Batches behind the gap are whole and sound; applied to what was before it they would give wrong rows."""
+    """Batches behind the gap are whole and valid, but applied to the state before it they would give wrong rows."""
 
     async def main() -> None:
         async with TabletHarness(tmp_path) as tablet:
@@ -137,7 +137,7 @@ def test_a_changelog_with_a_gap_is_not_replayed(tmp_path: Path, harm: str) -> No
 
 
 def test_a_store_that_fails_is_opened_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The put is in the changelog although its rows did not get into the store: 11 says so, and it is there later."""
+    """The put is in the changelog, but its rows are not in the store: it gets error 11, and the rows appear later."""
 
     async def main() -> None:
         async with TabletHarness(tmp_path) as tablet:
@@ -158,7 +158,7 @@ def test_a_store_that_fails_is_opened_again(tmp_path: Path, monkeypatch: pytest.
     asyncio.run(main())
 
 
-def test_damaged_rows_are_built_anew(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_damaged_rows_are_rebuilt(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     async def main() -> None:
         table_id = await _written(tmp_path, 2)
         async with TabletHarness(tmp_path) as tablet:
@@ -176,7 +176,7 @@ def test_damaged_rows_are_built_anew(tmp_path: Path, monkeypatch: pytest.MonkeyP
 
 
 class _Failing:
-    """A database of which one operation fails."""
+    """A database with one operation that fails."""
 
     def __init__(self, database: Any, text: str, operation: str) -> None:
         self._database, self._text, self._operation = database, text, operation

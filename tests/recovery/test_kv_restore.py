@@ -1,4 +1,4 @@
-"""Stores that are restored from snapshots, changelogs that expire behind them, and what is replayed."""
+"""Stores that are restored from snapshots, changelogs that expire behind snapshots, and replays."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def _info_lines(caplog: pytest.LogCaptureFixture) -> None:
 
 
 def _run(directory: Path, body: Callable[[TabletHarness, KvTable], Awaitable[Any]], **overrides: Any) -> Any:
-    """Run a body on table 0, which is created if it is not there, and its bucket is open."""
+    """Run a body on table 0, which is created if it is missing, with its bucket open."""
     directory.mkdir(exist_ok=True)
 
     async def main() -> Any:
@@ -67,7 +67,7 @@ async def _rows(tablet: TabletHarness, table: KvTable) -> list[Any]:
 
 
 def _replayed(caplog: pytest.LogCaptureFixture) -> list[tuple[int, int]]:
-    """Rows and first offset of every replay since the log was cleared."""
+    """The number of rows and the first offset of every replay since the log was cleared."""
     found = [re.search(r"replayed (\d+) changelog rows from offset (\d+)", line) for line in caplog.messages]
     return [(int(match[1]), int(match[2])) for match in found if match]
 
@@ -115,7 +115,7 @@ def test_a_store_is_restored_and_only_the_tail_replayed(
     assert sorted(path.name for path in directory.iterdir()) == ["db", *["db.damaged"] * (lost == "damaged")]
 
 
-def test_a_damaged_snapshot_is_passed_over(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+def test_a_damaged_snapshot_is_skipped(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     async def body(tablet: TabletHarness, table: KvTable) -> tuple[list[Any], list[set[str]]]:
         rows = await _two_snapshots_and_a_tail(tablet, table)
         return rows, [{file.path for file in snapshot.files} for snapshot in registered(tablet, table)]
@@ -125,7 +125,7 @@ def test_a_damaged_snapshot_is_passed_over(tmp_path: Path, caplog: pytest.LogCap
     shutil.rmtree(_bucket(tmp_path, "kv"))
     caplog.clear()
     assert _run(tmp_path, _rows) == expected
-    assert "has other content than was uploaded" in caplog.text
+    assert "differs from the uploaded file" in caplog.text
     assert _replayed(caplog) == [(2 * ROWS + 2, 1 + ROWS)]
 
     for name in older:
@@ -170,7 +170,7 @@ def test_changelogs_expire_only_behind_snapshots(tmp_path: Path, caplog: pytest.
 
 
 def test_a_bucket_waits_for_its_snapshots(tmp_path: Path) -> None:
-    """The changelog begins behind offset 0, the store is lost, and remote storage is away: nothing is guessed."""
+    """The changelog begins after offset 0, the store is lost, and remote storage is unreachable: the bucket waits."""
 
     async def first(tablet: TabletHarness, table: KvTable) -> list[Any]:
         for number in range(3):
@@ -191,7 +191,7 @@ def test_a_bucket_waits_for_its_snapshots(tmp_path: Path) -> None:
             table = KvTable(tablet, 0)
             answer = await table.put()
             assert answer.error_code == 26
-            assert "no snapshot can be had" in answer.error_message
+            assert "no snapshot is available" in answer.error_message
             await asyncio.to_thread(away.rename, remote)
             tablet.coordinator.now_ms += BROKEN_RETRY_MS
             assert not (await table.put()).HasField("error_code")
@@ -201,7 +201,7 @@ def test_a_bucket_waits_for_its_snapshots(tmp_path: Path) -> None:
 
 
 def test_a_changelog_in_remote_storage(tmp_path: Path) -> None:
-    """Uploaded segments leave the local disk, as far as a snapshot contains them."""
+    """Uploaded segments are deleted locally, up to the offset of the snapshot."""
 
     async def body(tablet: TabletHarness, table: KvTable) -> None:
         log, remote = table.local.opened()
@@ -224,7 +224,7 @@ def test_a_changelog_in_remote_storage(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("fault", ["is a file", "is away"])
-def test_trouble_with_remote_storage_does_not_touch_writers(
+def test_failures_of_remote_storage_do_not_affect_writers(
     tmp_path: Path, caplog: pytest.LogCaptureFixture, fault: str
 ) -> None:
     remote = tmp_path / "remote"
@@ -238,7 +238,7 @@ def test_trouble_with_remote_storage_does_not_touch_writers(
             await _write(table, number)
             await tablet.service.snapshots.round(at_once=True)
         assert registered(tablet, table) == before
-        lines = [line for line in caplog.messages if "failed and will be tried again" in line]
+        lines = [line for line in caplog.messages if "failed and will be retried" in line]
         assert len(lines) == 1
         assert lines[0].startswith("snapshot of bucket 0 of fluss.t failed")
         await asyncio.to_thread(_repair, remote)
@@ -251,7 +251,7 @@ def test_trouble_with_remote_storage_does_not_touch_writers(
     _run(tmp_path, body)
 
 
-def test_a_full_remote_disk_does_not_touch_writers(
+def test_a_full_remote_disk_does_not_affect_writers(
     tmp_path: Path, disk: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     async def body(tablet: TabletHarness, table: KvTable) -> None:
@@ -262,7 +262,7 @@ def test_a_full_remote_disk_does_not_touch_writers(
         await _write(table, 1)
         await tablet.service.snapshots.round(at_once=True)
         assert registered(tablet, table) == before
-        (line,) = [line for line in caplog.messages if "failed and will be tried again" in line]
+        (line,) = [line for line in caplog.messages if "failed and will be retried" in line]
         assert "No space left" in line
         (disk / "filler").unlink()
         await tablet.service.snapshots.round(at_once=True)
@@ -286,8 +286,8 @@ def _repair(remote: Path) -> None:
     remote.with_name("saved").rename(remote)
 
 
-def test_snapshots_ahead_of_a_changelog_that_lost_its_end_are_gone(tmp_path: Path) -> None:
-    """Power was lost and the disk had lied: neither the store nor a snapshot may bring lost rows back."""
+def test_snapshots_ahead_of_a_changelog_that_lost_its_end_are_removed(tmp_path: Path) -> None:
+    """Power was lost and the disk had not synced: neither the store nor a snapshot may bring lost rows back."""
 
     async def first(tablet: TabletHarness, table: KvTable) -> list[Any]:
         await _write(table, 0)

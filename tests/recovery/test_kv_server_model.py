@@ -1,8 +1,8 @@
 """Random upserts, deletes, partial updates, restarts and kills of a real server against a dict.
 
 One server for all examples, a new table for each. After every restart and kill, and at the end, the current rows, the
-rows found by key and the rows that the changelog leads to are those of the dict; each old row in the changelog is the
-one that was there. Logs are rolled and snapshots are taken all the time, so that a start finds all of them.
+rows found by key and the rows that result from the changelog are those of the dict; each old row in the changelog is
+the one that was there. Logs are rolled and snapshots are taken all the time, so that a start finds all of them.
 """
 
 from __future__ import annotations
@@ -57,7 +57,7 @@ def highest_version(old: Row | None, new: Row) -> Row:
 
 
 def aggregated(old: Row | None, new: Row) -> Row:
-    """Counts are added, texts are joined."""
+    """Counts are added, strings are joined."""
     if old is None:
         return new
     counts = [count for count in (old[2], new[2]) if count is not None]
@@ -234,7 +234,7 @@ SETTINGS = settings(
 )
 
 
-def test_the_server_is_its_model(tmp_path: Path) -> None:
+def test_the_server_matches_its_model(tmp_path: Path) -> None:
     port = free_ports(1)[0]  # the same one after every restart
     with (
         ServerProcess(tmp_path / "data", bind=f"127.0.0.1:{port}", tablets=2, config=OPTIONS) as server,

@@ -1,8 +1,8 @@
 """Crashes at every step of a snapshot: no wrong snapshot is offered, and the next start leaves no file behind.
 
-A crash point lies before each thing that is done to remote storage, to the record, to the catalog and to the
-checkpoint; from the chosen one on, nothing of all that happens any more. The files are in memory where the system has
-a place for that: what survives a power loss is another test's question, and this one syncs thousands of times.
+There is a crash point before each operation on remote storage, the record, the catalog and the checkpoint; from the
+chosen point on, every operation fails. The files are in memory if the system has a place for that: power loss is tested
+elsewhere, and this test syncs thousands of times.
 """
 
 from __future__ import annotations
@@ -42,14 +42,14 @@ OFFSETS = {50: 1, 149: 2}
 
 
 class Power:
-    """Goes off after a number of crash points."""
+    """Fails after a number of crash points."""
 
     def __init__(self, points: int) -> None:
         self.left = points
         self.passed = 0
 
     def point(self) -> None:
-        """Nothing, or the end."""
+        """Count a crash point; raise if it is the chosen one or a later one."""
         if self.left <= 0:
             raise OSError("the power is off")
         self.left -= 1
@@ -82,7 +82,7 @@ async def _until_power_fails(directory: Path, power: Power) -> int:
 
 
 async def _check(directory: Path, versions: int) -> None:
-    """Each offered snapshot is whole; after the next one there is nothing else."""
+    """Check that each registered snapshot is complete, and that the next one leaves no other files."""
     expected = {row[0]: row for number in range(versions) for row in _version(number)}
     async with TabletHarness(directory, **OPTIONS) as tablet:
         table = KvTable(tablet, 0)

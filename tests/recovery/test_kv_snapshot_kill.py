@@ -1,8 +1,8 @@
 """`kill -9` while snapshots are taken, registered, deleted and restored, under writers.
 
-Snapshots are due all the time, kills come at random moments, and every other time a store is removed while the server
-is down, so that the next start restores it, and is often killed while it does. `FLUSS_KILL_ROUNDS` sets the number of
-rounds of all kill tests; a fifth of it is for this one.
+Snapshots are due all the time and kills happen at random moments. Every other time a store is removed while the server
+is down, so that the next start restores it, and is often killed during that. `FLUSS_KILL_ROUNDS` sets the number of
+rounds of all kill tests; this one does a fifth of them.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ def _registered(server: ServerProcess) -> list[CompletedSnapshot]:
 
 
 def _progress(server: ServerProcess, writers: list[KvWriter]) -> None:
-    """Every writer gets an answer; some snapshot is newer than before."""
+    """Wait until every writer has an answer and there is a newer snapshot."""
     acknowledged = [writer.acknowledged for writer in writers]
     newest = max((snapshot.log_offset for snapshot in _registered(server)), default=0)
     wait_until(
@@ -71,7 +71,7 @@ def _lose_a_store(server: ServerProcess, generator: random.Random) -> None:
 
 
 def _check_snapshots(server: ServerProcess, writers: list[KvWriter], directory: Path) -> None:
-    """All registered snapshots are right; the rows of the end may still make a new one, and an old one goes then."""
+    """Check all registered snapshots; the last rows may still cause a new one, which removes an old one."""
     while True:
         snapshots = _registered(server)
         try:
@@ -81,7 +81,7 @@ def _check_snapshots(server: ServerProcess, writers: list[KvWriter], directory: 
 
 
 def _check_each(snapshots: list[CompletedSnapshot], writers: list[KvWriter], directory: Path) -> None:
-    """Every snapshot is the rows after some number of batches of each writer, not beyond those sent."""
+    """Check that every snapshot has the rows after some number of batches of each writer, not beyond those sent."""
     assert {snapshot.bucket.bucket_id for snapshot in snapshots} == set(range(BUCKETS))
     reader = ValueReader({1: SCHEMA}, 1, RowFormat.COMPACTED)
     for snapshot in snapshots:
@@ -142,5 +142,5 @@ def test_kills_while_snapshots_come_and_go(tmp_path: Path) -> None:
             "only the files of registered snapshots are left",
         )
         _check_snapshots(server, writers, tmp_path / "copy")
-        assert "cannot be opened" not in server.log_text()
+        assert "cannot open" not in server.log_text()
         assert server.log_text().count("restored snapshot") >= ROUNDS // 3

@@ -1,9 +1,9 @@
-"""`kill -9` of the whole server in the middle of what it does for the lake.
+"""`kill -9` of the whole server in the middle of its work for the lake.
 
-The catalog is held locked by the test, so that the server stands exactly between its two steps (lake table made, Fluss
-table not yet; offsets file written, snapshot not yet registered) when it is killed. Repeating the call must then do the
-rest. A last test kills at random moments while snapshots are registered. `FLUSS_KILL_ROUNDS` sets the number of rounds
-of all kill tests; a fifteenth of it is for that one. Each test has a table of its own on one server.
+The test holds a lock on the catalog, so that the server is exactly between its two steps (lake table created, Fluss
+table not yet; offsets file written, snapshot not yet registered) when it is killed. Repeating the call must then finish
+the work. The last test kills at random moments while snapshots are registered. `FLUSS_KILL_ROUNDS` sets the number of
+rounds of all kill tests; that one does a fifteenth of them. Each test has a table of its own on one server.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ def name(request: pytest.FixtureRequest) -> str:
 
 @contextmanager
 def locked_catalog(server: ServerProcess) -> Iterator[None]:
-    """Nobody can change the metadata meanwhile."""
+    """Lock the catalog, so that the metadata cannot be changed meanwhile."""
     connection = sqlite3.connect(server.data / "catalog.sqlite", timeout=patience(120), isolation_level=None)
     connection.execute("BEGIN IMMEDIATE")
     try:
@@ -59,7 +59,7 @@ def locked_catalog(server: ServerProcess) -> Iterator[None]:
 
 
 def lake_columns(server: ServerProcess, name: str) -> list[str]:
-    """The columns of the lake table, read by somebody who only knows where the lake is; none if there is no table."""
+    """The columns of the lake table, read with only the lake's address; none if there is no table."""
     from pyiceberg.catalog import load_catalog
     from pyiceberg.exceptions import NoSuchTableError
     from sqlalchemy.exc import OperationalError
@@ -81,7 +81,7 @@ def lake_columns(server: ServerProcess, name: str) -> list[str]:
 def killed_between(
     server: ServerProcess, call: Callable[[fluss.Database], object], lake_is_done: Callable[[], bool]
 ) -> None:
-    """Begin a call, wait until its first half is done, and kill the server; it is up again afterwards."""
+    """Begin a call, wait until its first half is done, kill the server and start it again."""
     with fluss.connect(server.address) as db:
 
         def begin() -> None:
@@ -166,7 +166,7 @@ def path_of(name: str) -> TablePath:
 
 
 def end_of(calls: TieringCalls, name: str) -> tuple[int, int]:
-    """Id of the newest snapshot and the end of bucket 0 in it; zeros if there is none."""
+    """The id of the newest snapshot and the end of bucket 0 in it; zeros if there is none."""
     found = calls.snapshot(path_of(name))
     if found is None:
         return 0, 0
@@ -174,7 +174,7 @@ def end_of(calls: TieringCalls, name: str) -> tuple[int, int]:
 
 
 def table_with_rows(server: ServerProcess, name: str) -> int:
-    """Snapshots are registered of rows that are there; the id of the table."""
+    """Create a table with rows, of which snapshots can be registered; returns the id of the table."""
     with fluss.connect(server.address) as db:
         db.create_table(name, SCHEMA, bucket_count=1, properties=LAKE)
         db.append(name, pa.table({"id": range(ROWS)}, SCHEMA))
@@ -206,7 +206,7 @@ def _fails(call: Callable[[], object]) -> None:
         call()
 
 
-def test_epochs_of_before_a_crash_are_never_used_again(server: ServerProcess, name: str) -> None:
+def test_epochs_from_before_a_crash_are_never_used_again(server: ServerProcess, name: str) -> None:
     with fluss.connect(server.address) as db:
         db.create_table(name, SCHEMA, properties={**LAKE, "table.datalake.freshness": "1 ms"})
     seen: list[TieringTable] = []
@@ -225,7 +225,7 @@ def test_epochs_of_before_a_crash_are_never_used_again(server: ServerProcess, na
 
 
 def taken(calls: TieringCalls) -> TieringTable:
-    """Ask until a table is due."""
+    """Request a table until one is due."""
     found: list[TieringTable] = []
 
     def is_due() -> bool:
@@ -239,7 +239,7 @@ def taken(calls: TieringCalls) -> TieringTable:
 
 
 class Registering(threading.Thread):
-    """Registers snapshot n with offset n, one after the other, and goes on where the server knows to be."""
+    """Registers snapshot n with offset n, one after the other, and continues after the server's newest one."""
 
     def __init__(self, server: ServerProcess, name: str, table_id: int) -> None:
         super().__init__(daemon=True)
@@ -250,7 +250,7 @@ class Registering(threading.Thread):
         self.error: BaseException | None = None
 
     def is_beyond(self, number: int) -> bool:
-        """Whether it has got further, or has ended."""
+        """True if it has made progress or has ended."""
         return self.acknowledged > number or not self.is_alive()
 
     def run(self) -> None:

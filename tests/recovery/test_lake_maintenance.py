@@ -20,7 +20,7 @@ from tools.waiting import patience
 
 ROUNDS = 3
 
-# Imports once, then one child per step; the children die, the parent tells how.
+# Imports once, then forks one child per step; the children die, the parent reports how.
 PARENT = """
 import os, pickle, sys
 from fluss.lake.tables.iceberg import committing, target

@@ -1,4 +1,4 @@
-"""Lookups go on while the server is killed and started again: no call fails, and no answer is wrong."""
+"""Lookups continue while the server is killed and started again: no call fails, and no answer is wrong."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ async def create_table(connection: fluss.FlussConnection) -> fluss.FlussTable:
 
 
 class Lookers:
-    """Tasks that look up in turn, one of each kind; what they find is checked at once."""
+    """Tasks that do lookups, one of each kind; their results are checked at once."""
 
     def __init__(self, table: fluss.FlussTable) -> None:
         self._stopped = False
@@ -67,7 +67,7 @@ class Lookers:
         assert [row["value"] for row in rows] == [f"{device}/{at}" for at in range(MOMENTS)]
 
     async def go_on(self) -> None:
-        """Wait until each of them has found something since now."""
+        """Wait until each of them has found something after this call."""
         before = list(self._rounds)
 
         async def all_did() -> bool:

@@ -1,4 +1,4 @@
-"""A catalog that is missing, empty, old or damaged costs nobody a row: nothing is deleted that it does not name."""
+"""A catalog that is missing, empty, old or damaged loses no rows: nothing is deleted because it does not name it."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ def remote_files(data: Path) -> set[str]:
 
 
 def everything(data: Path) -> dict[str, bytes]:
-    """Every file but those that SQLite and the lock touch at any look."""
+    """Every file except those that SQLite and the lock change at every access."""
     skipped = {"LOCK", "catalog.sqlite-shm"}
     return {
         str(path.relative_to(data)): path.read_bytes()
@@ -173,8 +173,8 @@ def test_with_its_catalog_everything_is_there_again(killed: Killed) -> None:
         assert [db.to_arrow(name).num_rows for name in ("log", "keys", "days")] == [ROWS] * 3
 
 
-def test_what_a_catalog_does_not_name_is_put_aside(tmp_path: Path) -> None:
-    """Somebody took the tables out of the catalog: their files stay, here and in remote storage."""
+def test_directories_that_a_catalog_does_not_name_are_moved_aside(tmp_path: Path) -> None:
+    """The tables were deleted from the catalog file: their files stay, locally and in remote storage."""
     server = ServerProcess(tmp_path / "data", config={**OPTIONS, "remote.data.dir": str(tmp_path / "data/remote-data")})
     with server:
         with connect(server) as db:
@@ -202,7 +202,7 @@ def _forget_tables(catalog: Path) -> None:
 
 
 def test_a_dropped_table_is_removed_by_the_server_that_starts_after_a_kill(tmp_path: Path) -> None:
-    """A drop is noted until nothing is left of it, however long the server was away meanwhile."""
+    """A drop is recorded until none of its files are left, however long the server was down meanwhile."""
     with ServerProcess(tmp_path / "data") as server:
         with connect(server) as db:
             fill(db)

@@ -1,7 +1,7 @@
-"""Pages that never arrived, on file systems without holes: real zeros wherever a page can be, copied as `cp` does.
+"""Pages that were never written, on file systems without holes: real zeros in place of a page, as `cp` copies them.
 
-In the last group, which nobody acknowledged, they are a torn end. In front of it they are damage on a bad disk: nothing
-is removed, and readers are told.
+In the last group, which was not acknowledged, they are a torn end. Before it they are damage on a bad disk: nothing is
+removed, and readers get an error.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ def _marks_after_every_sync(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 class Written:
-    """A bucket whose last group was being written when the power failed; all of it may have arrived."""
+    """A bucket whose last group was being written when the power failed; all of it may be on disk."""
 
     def __init__(self, directory: Path, *, checkpoint: bool, mark: bool) -> None:
         self.directory = directory
@@ -58,7 +58,7 @@ class Written:
         bench.settle()
         self.stored = [content for _, content in read_all(log)]
         bench.close()
-        # It is written after the sync, which never came to an end.
+        # It is written after the sync, which was never finished.
         if mark:
             (directory / "log-0" / MARK_NAME).write_bytes(saved)
         else:
@@ -66,7 +66,7 @@ class Written:
         self.content = (directory / FIRST).read_bytes()
 
     def damaged(self, target: Path, start: int, content: bytes) -> BucketLog:
-        """A copy in which some bytes are others, opened."""
+        """Open a copy in which some bytes are changed."""
         shutil.copytree(self.directory, target)
         changed = self.content[:start] + content + self.content[start + len(content) :]
         assert len(changed) == len(self.content)
@@ -117,7 +117,7 @@ def test_a_flipped_bit_beside_zeros_of_rows_is_damage(tmp_path: Path, checkpoint
 
 
 def _is_kept(log: BucketLog, written: Written) -> None:
-    """Nothing is cut, every row of other batches is there, and the damaged ones say where they are."""
+    """Check that nothing is cut, that all rows of other batches are there, and that errors name the damaged ones."""
     assert log.recovery_report.cut_bytes == 0
     assert log.high_watermark == 4 * len(SIZES)
     assert Path(log.directory, Path(FIRST).name).stat().st_size == len(written.content)
@@ -128,10 +128,10 @@ def _is_kept(log: BucketLog, written: Written) -> None:
     assert all(f"{Path(FIRST).name} at byte" in error.message for error in errors)
 
 
-def test_a_mark_never_says_too_much_after_a_cut(tmp_path: Path) -> None:
-    """A file that was cut in front of its mark takes the mark back: what is written there next is not synced.
+def test_a_mark_is_never_ahead_of_a_cut_file(tmp_path: Path) -> None:
+    """If a file is cut before its mark, the mark is moved back: what is written there next is not synced.
 
-    So it may be in a copy: the log was copied, rows came and were synced, the mark was copied.
+    A copy may be in this state: the log was copied, rows were added and synced, then the mark was copied.
     """
     written = Written(tmp_path / "original", checkpoint=False, mark=True)
     copy = tmp_path / "copy"
@@ -171,7 +171,7 @@ def _deleted(content: bytes, boundary: int) -> None:
 def test_synced_rows_at_the_end_are_never_taken_for_a_torn_write(
     tmp_path: Path, checkpoint: bool, damage: Callable[[bytes, int], bytes | None]
 ) -> None:
-    """Nothing good is behind them, as behind a torn write; but it is known that they were on disk."""
+    """Nothing good is behind them, as for a torn write; but they are known to have been on disk."""
     bench = LogBench(tmp_path, NoSyncFiles())
     log = bench.open()
     for number in range(3):
@@ -202,7 +202,7 @@ def test_synced_rows_at_the_end_are_never_taken_for_a_torn_write(
     bench.close()
 
 
-def test_a_first_segment_that_is_gone_is_not_a_log_that_begins_later(tmp_path: Path) -> None:
+def test_a_missing_first_segment_is_not_a_log_that_begins_later(tmp_path: Path) -> None:
     options = LogOptions(segment_bytes=300)
     bench = LogBench(tmp_path, NoSyncFiles(), options=options)
     log = bench.open()
@@ -220,7 +220,7 @@ def test_a_first_segment_that_is_gone_is_not_a_log_that_begins_later(tmp_path: P
     assert log.read(second, 1000).first_batch_offset == second
 
 
-def test_every_damaged_mark_is_none() -> None:
+def test_every_damaged_mark_is_ignored() -> None:
     content = encode_mark(SyncedMark(77, 4096, 80, 2**63))
     assert decode_mark(content) == SyncedMark(77, 4096, 80, 2**63)
     assert decode_mark(b"") is None
@@ -230,6 +230,6 @@ def test_every_damaged_mark_is_none() -> None:
 
 
 def test_a_mark_of_the_first_version_is_read() -> None:
-    """As written before it knew where the log ended: the same without the two last fields."""
+    """The format without the end offset and the inode."""
     body = struct.pack("<4sHHqq", b"FLSM", 1, 0, 77, 4096)
     assert decode_mark(body + struct.pack("<I", crc32c(body))) == SyncedMark(77, 4096)

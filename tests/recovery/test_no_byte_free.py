@@ -1,4 +1,4 @@
-"""A disk without a byte left, filled by somebody else: tables can be opened, read and dropped, which makes room.
+"""A disk without a byte left, filled by another program: tables can be opened, read and dropped, which makes room.
 
 Needs the right to mount (Linux, root), like the other tests with disks that are really full.
 """
@@ -19,8 +19,8 @@ from fluss.server.storage.directory.disk_reserve import (
     OPENING_FILE_NAME,
     RESERVE_BYTES,
     keep_reserves,
-    room_for_dropping,
-    room_for_opening,
+    make_room_for_dropping,
+    make_room_for_opening,
 )
 from tests.recovery import test_full_disk
 from tests.recovery.test_full_disk import fill, table_names
@@ -98,7 +98,7 @@ def test_a_start_opens_and_drops_tables(filled: ServerProcess, disk: Path, endin
     assert "Traceback" not in filled.log_text()
 
 
-def test_reserves_are_made_again_when_there_is_room(disk: Path) -> None:
+def test_reserves_are_created_again_when_there_is_room(disk: Path) -> None:
     files = disk / OPENING_FILE_NAME, disk / DROPPING_FILE_NAME
 
     def taken() -> list[bool]:
@@ -106,15 +106,15 @@ def test_reserves_are_made_again_when_there_is_room(disk: Path) -> None:
 
     keep_reserves(disk)
     assert taken() == [True, True]
-    room_for_dropping(disk)
+    make_room_for_dropping(disk)
     assert taken() == [True, True], "there is room without them"
     fill(disk / "filler")
-    room_for_opening(disk)
+    make_room_for_opening(disk)
     assert (free_bytes(disk), taken()) == (RESERVE_BYTES, [False, True])
     fill(disk / "more")
-    room_for_opening(disk)
+    make_room_for_opening(disk)
     assert taken() == [False, True], "openings leave drops their room"
-    room_for_dropping(disk)
+    make_room_for_dropping(disk)
     assert (free_bytes(disk), taken()) == (RESERVE_BYTES, [False, False])
     keep_reserves(disk)
     assert taken() == [False, False], "a full disk is not filled again"

@@ -1,4 +1,4 @@
-"""A tablet that the system gives no more threads: writes are refused with an error, and go on when it does again."""
+"""A tablet that can start no more threads: writes are refused with an error, and work again when it can."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ SPARE_BYTES = 2 << 20
 
 
 @pytest.mark.skipif(not hasattr(resource, "prlimit"), reason="limits of another process are set on Linux only")
-def test_writes_fail_while_no_thread_can_be_started_and_then_go_on(tmp_path: Path) -> None:
+def test_writes_fail_while_no_thread_can_be_started_and_then_work_again(tmp_path: Path) -> None:
     with (
         ServerProcess(tmp_path / "data", tablets=1) as server,
         fluss.connect(server.address) as db,

@@ -1,4 +1,4 @@
-"""Readers of a server whose machine lost power with `log.flush` = `os`: nobody skips a row, nobody waits for ever."""
+"""Readers of a server whose machine lost power with `log.flush` = `os`: none skips a row, none waits forever."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ import pytest
 import fluss
 from fluss.codec.batches.log_batch import iter_batches
 from fluss.server.storage.files import FileSystem
-from fluss.server.storage.log.given_offsets import load_given, write_given
+from fluss.server.storage.log.reserved_offsets import load_reserved, write_reserved
 from tests.support.servers.targets import Target
 from tests.support.spark.local_reads import plan_count, plan_read
 from tools.peers.cache import PeerMissingError
@@ -67,15 +67,15 @@ def _ids(table: pa.Table) -> list[int]:
 
 
 def _lose_power(log: Path) -> None:
-    """What happens to a log that nobody synced: only its first batch is on disk, and the next boot is another."""
+    """Change a log as a power failure without syncs does: only its first batch is on disk, with another boot id."""
     (segment,) = log.glob("*.log")
     content = segment.read_bytes()
     (_, first), *_ = iter_batches(content)
     segment.write_bytes(content[: first.size])
     (log / "bucket.synced").unlink(missing_ok=True)
-    given = load_given(FileSystem(), str(log))
+    given = load_reserved(FileSystem(), str(log))
     assert given is not None
-    write_given(FileSystem(), str(log), given._replace(boot_id="the boot before"))
+    write_reserved(FileSystem(), str(log), given._replace(boot_id="the boot before"))
 
 
 def _cut_server(server: ServerProcess, db: fluss.Database, **table: object) -> None:

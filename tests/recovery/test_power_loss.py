@@ -25,7 +25,7 @@ WRITER = 7
 
 
 class BucketModel:
-    """What a bucket was given and what it promised."""
+    """The batches that a bucket was given and those that it acknowledged."""
 
     def __init__(self) -> None:
         self.accepted: list[tuple[int, bytes]] = []
@@ -76,7 +76,7 @@ def _write_until_power_fails(
 
 
 def _copy_without_holes(directory: Path) -> None:
-    """As `cp`, `tar` and `rsync` do, and as network file systems show it: what was never written is zeros."""
+    """Copy like `cp`, `tar` and `rsync`, and as network file systems show it: unwritten ranges are zeros."""
     for path in [path for path in directory.rglob("*") if path.is_file()]:
         content = path.read_bytes()
         path.unlink()
@@ -84,7 +84,7 @@ def _copy_without_holes(directory: Path) -> None:
 
 
 def _as_if_in_place(directory: Path) -> None:
-    """What the disk holds was built in a new directory; marks of the last sync only count fully in their own."""
+    """Adapt the marks of the last sync to the new directory, since they only count fully in their own."""
     for path in directory.rglob(MARK_NAME):
         mark = decode_mark(path.read_bytes())
         if mark is not None:
@@ -92,7 +92,7 @@ def _as_if_in_place(directory: Path) -> None:
 
 
 def _check(log: BucketLog, model: BucketModel) -> int:
-    """The log is the beginning of what was accepted, and holds everything acknowledged; returns its length."""
+    """Check that the log is a prefix of the accepted batches with all acknowledged ones; returns its length."""
     stored = [(header, content) for header, content in read_all(log) if not is_filler(header)]
     assert model.acknowledged <= len(stored) <= len(model.accepted)
     for (header, content), (base_offset, batch) in zip(stored, model.accepted, strict=False):
@@ -102,7 +102,7 @@ def _check(log: BucketLog, model: BucketModel) -> int:
 
 
 def _check_writer(bench: LogBench, log: BucketLog, model: BucketModel, count: int) -> None:
-    """Repetitions of the last five are recognised, and the next batch is accepted."""
+    """Check that repetitions of the last five batches are recognised, and that the next batch is accepted."""
     for base_offset, batch in model.accepted[max(0, count - 5) : count]:
         answer = bench.append_and_wait(log, batch)
         assert answer.duplicate
@@ -150,7 +150,7 @@ def test_nothing_acknowledged_is_lost(tmp_path: Path, block: int, monkeypatch: p
 
 @pytest.mark.parametrize("flush", ["interval", "os"])
 def test_without_sync_the_log_is_still_a_prefix(tmp_path: Path, flush: FlushMode) -> None:
-    """The weaker modes may lose the newest rows to a power failure, but leave no damage and give no offset twice."""
+    """The weaker modes may lose the newest rows in a power failure, but leave no damage and reuse no offset."""
     for round_number in range(30):
         rng = random.Random(f"{seed()} {round_number}")
         before, after = tmp_path / f"before-{round_number}", tmp_path / f"after-{round_number}"
@@ -177,7 +177,7 @@ def test_without_sync_the_log_is_still_a_prefix(tmp_path: Path, flush: FlushMode
 
 
 def test_rows_that_recovery_shows_survive_the_next_power_loss(tmp_path: Path) -> None:
-    """A killed process leaves whole batches in the page cache only; readers see them after the restart."""
+    """A killed process leaves whole batches only in the page cache; readers see them after the restart."""
     first, second = tmp_path / "first", tmp_path / "second"
     first.mkdir()
     bench = LogBench(first, NoSyncFiles(), "os")

@@ -1,4 +1,4 @@
-"""`fluss repair`: a lost catalog is made anew, after a dry run; what was put aside is deleted when somebody says so."""
+"""`fluss repair`: a lost catalog is rebuilt, after a dry run; orphans are only deleted by an explicit command."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ class Broken:
         db.append("dropped", _rows(0))
 
     def _change(self, db: fluss.Database) -> None:
-        """What a safety copy of before does not have."""
+        """Make changes that an earlier safety copy does not have."""
         db.create_partition("days", {"day": "x"})
         db.append("days", _rows(0))
         db.alter_table("shop.log", add_columns=pa.schema([("more", pa.int32())]))
@@ -57,7 +57,7 @@ class Broken:
         db.drop_table("dropped")
 
     def check(self) -> None:
-        """Everything is there and goes on."""
+        """Check that everything is there and can be written to."""
         self.server.start()
         with self.server, fluss.connect(self.server.address, request_timeout=30_000) as db:
             assert sorted(db.tables()) == ["days", "late", "numbered"]
@@ -83,7 +83,7 @@ def _numbered() -> fluss.Schema:
 
 
 def call(*arguments: str) -> tuple[int, str, str]:
-    """The command in this process: exit code, what it says and what it complains about."""
+    """Run the command in this process; returns exit code, output and errors."""
     out, err = io.StringIO(), io.StringIO()
     with contextlib.redirect_stdout(out), contextlib.redirect_stderr(err):
         code = main(["repair", *arguments])
@@ -91,7 +91,7 @@ def call(*arguments: str) -> tuple[int, str, str]:
 
 
 def repair(job: str, data: Path, *flags: str) -> str:
-    """What the command says; it must succeed."""
+    """Run the command, which must succeed; returns its output."""
     code, said, complaint = call(job, "--data", str(data), *flags)
     assert code == 0, complaint
     return said
@@ -164,7 +164,7 @@ def test_databases_without_tables_are_known_from_the_mark(tmp_path: Path, with_c
         assert [each.comment for each in found] == ["for later", "after"]
 
 
-def test_staged_files_stop_it(tmp_path: Path) -> None:
+def test_staged_files_prevent_a_repair(tmp_path: Path) -> None:
     with fluss.embedded(tmp_path / "data") as cluster, fluss.connect(cluster.bootstrap_servers) as db:
         db.create_table("t", COLUMNS, bucket_count=1)
         db.append("t", _rows(0))
@@ -184,7 +184,7 @@ def test_staged_files_stop_it(tmp_path: Path) -> None:
         assert "is in use by another server" in call("catalog", "--data", str(data))[2]
 
 
-def test_orphans_are_shown_and_deleted_by_hand_alone(tmp_path: Path) -> None:
+def test_orphans_are_listed_and_only_deleted_on_request(tmp_path: Path) -> None:
     data = tmp_path / "data"
     assert "no orphans" in repair_after_start(data)
     orphan = data / "orphans" / "shop" / "old-7"

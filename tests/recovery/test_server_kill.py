@@ -38,7 +38,7 @@ def _check_everything(server: ServerProcess, table_id: int, writers: list[Writer
 
 
 def _wait_for_progress(writers: list[Writer]) -> None:
-    """Every writer has an answer again, so each round really meets running writes."""
+    """Wait until every writer has an answer again, so that each kill really happens during writes."""
     before = [writer.acknowledged for writer in writers]
     wait_until(
         lambda: all(

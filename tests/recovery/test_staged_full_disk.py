@@ -1,4 +1,4 @@
-"""Staged appends on a disk that is really full: staging says so, decisions say so, decided rows wait for room.
+"""Staged appends on a disk that is really full: staging and decisions fail with an error, decided rows wait for room.
 
 Needs the right to mount (Linux, root), like `test_full_disk`.
 """
@@ -30,7 +30,7 @@ SCHEMA = pa.schema([("id", pa.int64()), ("text", pa.string())])
 
 
 def stage(table: FlussTable, batch_id: int) -> StagedAttempt:
-    """About a megabyte that does not compress."""
+    """Stage about a megabyte that does not compress."""
     rows = [os.urandom(TEXT_BYTES // 2).hex() for _ in range(ROWS)]
     with StagedAppender(table, QUERY, batch_id) as appender:
         appender.write_arrow_batch(pa.record_batch([pa.array(range(ROWS), pa.int64()), rows], schema=SCHEMA))
@@ -69,7 +69,7 @@ def decide(table: FlussTable, attempt: StagedAttempt) -> None:
     assert table._session.run(commit._prepare_and_decide(files), 30)
 
 
-def test_a_full_disk_loses_nothing_and_goes_on_by_itself(disk: Path) -> None:
+def test_a_full_disk_loses_nothing_and_writes_resume_by_themselves(disk: Path) -> None:
     filler = disk / "filler"
     with ServerProcess(disk / "server", tablets=1) as server:
         connection = fluss.FlussConnection.open(fluss.Config({"bootstrap.servers": server.address}))

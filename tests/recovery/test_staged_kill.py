@@ -1,8 +1,8 @@
 """`kill -9` at every step of staged commits: of the whole server, one tablet, the coordinator, and of drivers.
 
-A driver commits batch after batch, each staged by several tasks, while somebody kills. A model says what must be in the
-table: every row of every batch that was committed, once, whatever was repeated. Rows are compared as sets by count and
-by checksum, bucket by bucket.
+A driver commits batch after batch, each staged by several tasks, during the kills. A model has the expected content of
+the table: every row of every committed batch, once, whatever was repeated. Rows are compared as sets by count and by
+checksum, bucket by bucket.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ SCHEMA = pa.schema([("id", pa.int64()), ("text", pa.string())])
 PATH = fluss.TablePath("fluss", "killed")
 QUERY = "a query"
 DEADLINE_SECONDS = 60.0
-# Texts that compress badly, so that a batch takes several requests and pieces.
+# Strings that compress badly, so that a batch takes several requests and several reads.
 TEXTS = pa.array([random.Random(number).randbytes(24).hex() for number in range(ROWS_PER_TASK)])
 
 
@@ -73,7 +73,7 @@ def check(table: FlussTable, committed: int) -> None:
 
 
 class Killer:
-    """Kills what it is told to after a while, in a thread; `with` waits for it and for the server to be back."""
+    """Kills a process after a while, in a thread; `with` waits for it and for the server to be back."""
 
     def __init__(self, server: ServerProcess, rng: random.Random) -> None:
         self._server = server
@@ -81,7 +81,7 @@ class Killer:
         self._strikes = rng.randrange(4)
 
     def strike(self) -> None:
-        """Kill something now, and start it again where nobody else does."""
+        """Kill something now, and start it again unless the supervisor does."""
         self._strikes += 1
         choice = self._strikes % 4
         if choice == 0:
@@ -92,7 +92,7 @@ class Killer:
 
     @contextmanager
     def soon(self, longest_seconds: float) -> Iterator[None]:
-        """Strike at a random moment while the block runs, or right behind it."""
+        """Kill at a random moment while the block runs, or right after it."""
         timer = threading.Timer(self._rng.uniform(0, longest_seconds), self.strike)
         timer.start()
         try:
@@ -160,7 +160,7 @@ class Driver:
         assert not self.commit([])
 
     def two_drivers(self) -> None:
-        """At the same time, with attempts of their own, while something is killed."""
+        """Two drivers commit at the same time, with attempts of their own, while something is killed."""
         mine, others = self.attempts(), self.attempts()
         results: list[bool] = []
         drivers = [threading.Thread(target=lambda a=a: results.append(self.commit(a))) for a in (mine, others)]
@@ -188,7 +188,7 @@ class Driver:
         self.table._session.run(commit._insist(lambda: commit._prepare(buckets)), DEADLINE_SECONDS)
 
     def _decide(self, attempts: list[StagedAttempt]) -> None:
-        """Everything of a commit but waiting for the rows."""
+        """Do all steps of a commit except waiting for the rows."""
         commit, buckets = self._commit_steps(attempts)
         assert self.table._session.run(commit._prepare_and_decide(buckets), DEADLINE_SECONDS)
 
@@ -228,7 +228,7 @@ def test_committed_batches_are_there_once_whatever_dies(tmp_path: Path, tablets:
         with ServerProcess(tmp_path / "data", bind=address, tablets=count, config=config) as server:
             with connected(address) as table:
                 driver = Driver(table, Killer(server, rng), rng)
-                if committed:  # Decided on the server before; nobody asks for it to be appended but us.
+                if committed:  # Decided on the previous server; no other request asks for it to be appended.
                     assert not commit_staged(table, QUERY, committed - 1, [], DEADLINE_SECONDS)
                 check(table, committed)
                 for _ in range(per_server):

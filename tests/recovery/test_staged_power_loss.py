@@ -1,6 +1,6 @@
-"""The power fails at every moment of a staged commit: a decided batch is there exactly once, another one not at all.
+"""Power failures at every moment of a staged commit: a decided batch is there exactly once, another one not at all.
 
-Files lose what was not synced, at random; the catalog keeps what it committed, which is SQLite's promise.
+Files lose what was not synced, at random; the catalog keeps what it committed, which SQLite guarantees.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ SHORT_MS = 100
 
 
 def rows_of(batch_id: int, task: int) -> list[list[int]]:
-    """The rows of a task, batch by batch; no row is there twice in the whole workload."""
+    """The rows of a task, batch by batch; every row of the whole workload is unique."""
     base = batch_id * 1000 + task * 100
     return [[base, base + 1], [base + 2], [base + 3, base + 4]]
 
@@ -98,7 +98,7 @@ def test_a_decided_batch_survives_and_another_one_leaves_nothing(tmp_path: Path,
 
 
 async def check(tablet: StagedTablet, table: int) -> int | None:
-    """The logs against the decisions in the catalog; afterwards the next batch can be committed."""
+    """Compare the logs with the decisions in the catalog, and check that the next batch can be committed."""
     found_last = tablet.last_batch_id(table)
     last = -1 if found_last is None else found_last
     if last >= 0:

@@ -1,10 +1,12 @@
-"""Tables that are written and tiered all the time, while services and servers die: lake and log always are the model.
+"""Tables are written and tiered all the time while workers and servers are killed: lake and log match the model.
 
-Two tiering services, a server with two tablets, a writer that never pauses: a log table and a primary-key table, each
-with and without partitions. In every round something dies by `kill -9`: a tiering service at a random moment or at a
-chosen step of a round, the whole server, a part of it. After each death lake and log together are compared with what
-was acknowledged, while the tiering services go on. They also maintain the tables, and bring changes of keys into the
-lake in both ways: buckets are rewritten, and rows are hidden by position deletes.
+Two tiering workers, a server with two tablets, a writer that never pauses: a log table and a primary-key table, each
+with and without partitions. In every round `kill -9` hits a worker at a random moment or at a
+chosen step of a round,
+the whole server, or a part of it. After each kill lake and log together are compared with the acknowledged rows, while
+the workers continue. The workers also do the maintenance maintain the tables, and apply changes of keys to the
+lake in both
+ways: by rewriting buckets, and by hiding rows with position deletes.
 
 30 rounds take about a minute. The seed of the run repeats kinds and moments.
 """
@@ -30,12 +32,12 @@ ROUNDS = rounds(gate=len(KINDS), all_lanes=30)
 STEPS = ("planned", "written", "prepared", "committed", "registered")
 LONGEST_PAUSE_SECONDS = 0.6
 DEADLINE_SECONDS = 120.0
-# Tables of a tiering service that died are handed out again soon; one that lives sends five heartbeats in that time.
+# Tables of a dead worker are assigned again soon; a live one sends five heartbeats in that time.
 SERVER = {"lake.tiering.heartbeat-timeout": "1 s", "lake.tiering.check-interval": "100 ms"}
 
 
 class TieringServices:
-    """Two services; whoever died is started again, also one that was told at which step to die."""
+    """Two tiering workers; a dead one is started again, even one that killed itself at a chosen step."""
 
     def __init__(self, address: str) -> None:
         self._address = address
@@ -47,7 +49,7 @@ class TieringServices:
         self.processes[number] = start_service(self._address)
 
     def die_at_step(self, rng: random.Random) -> str:
-        """Replace one by a service that kills itself, and wait for that."""
+        """Replace one by a worker that kills itself at a chosen step, and wait for that."""
         number, step = rng.randrange(2), rng.choice(STEPS)
         self._end(self.processes[number])
         doomed = start_service(self._address, step, rng.randint(1, 4))
@@ -67,7 +69,7 @@ class TieringServices:
 
 
 def strike(kind: str, rng: random.Random, server: ServerProcess, services: TieringServices) -> str:
-    """One death; what died is started again unless somebody else does that."""
+    """Kill something, and start it again unless the supervisor does."""
     if kind == "step":
         return services.die_at_step(rng)
     time.sleep(rng.uniform(0, LONGEST_PAUSE_SECONDS))
@@ -81,7 +83,7 @@ def strike(kind: str, rng: random.Random, server: ServerProcess, services: Tieri
     return kind
 
 
-def test_lake_and_log_are_the_model_after_every_death(tmp_path: Path) -> None:
+def test_lake_and_log_match_the_model_after_every_kill(tmp_path: Path) -> None:
     rng = random.Random(seed())
     struck: Counter[str] = Counter()
     (port,) = free_ports(1)

@@ -82,7 +82,7 @@ def offsets_are_sound(header: BatchHeader) -> bool:
 
 
 def is_filler(header: BatchHeader) -> bool:
-    """True for a batch without rows that the server wrote in place of unused offsets (`given_offsets`)."""
+    """True for a batch without rows that the server wrote in place of unused offsets (`reserved_offsets`)."""
     return header.record_count == 0 and header.last_offset_delta > 0 and header.writer_id == NO_WRITER_ID
 
 

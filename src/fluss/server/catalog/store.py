@@ -33,7 +33,7 @@ from fluss.server.catalog.mark import CATALOG_ID_COUNTER
 from fluss.server.catalog.records import AclRecords, ExpiringRecords, SettingRecords
 from fluss.server.catalog.row_number_records import RowNumberRecords, row_number_counter
 from fluss.server.catalog.staged_records import StagedRecords
-from fluss.server.storage.directory.disk_reserve import room_for_dropping
+from fluss.server.storage.directory.disk_reserve import make_room_for_dropping
 
 FIRST_SCHEMA_ID = 1
 # Record batches carry the schema id in 16 bits.
@@ -92,7 +92,7 @@ class CatalogStore:
 
     def drop_tables_of(self, name: str, limit: int) -> bool:
         """Drop up to `limit` tables of a database, in one transaction; True if there are more."""
-        room_for_dropping(self.file.path.parent)
+        make_room_for_dropping(self.file.path.parent)
         with self.file.transaction() as connection:
             rows = connection.execute(
                 "SELECT table_id, table_name FROM tables WHERE database_name = ? LIMIT ?", (name, limit + 1)
@@ -105,7 +105,7 @@ class CatalogStore:
         return len(rows) > limit
 
     def drop_database(self, name: str, *, cascade: bool) -> None:
-        room_for_dropping(self.file.path.parent)
+        make_room_for_dropping(self.file.path.parent)
         with self.file.transaction() as connection:
             if not _database_exists(connection, name):
                 raise database_missing(name)
@@ -172,7 +172,7 @@ class CatalogStore:
         return schema_id
 
     def drop_table(self, path: TablePath) -> None:
-        room_for_dropping(self.file.path.parent)
+        make_room_for_dropping(self.file.path.parent)
         with self.file.transaction() as connection:
             table_id = _table_id(connection, path)
             if table_id is None:
@@ -212,7 +212,7 @@ class CatalogStore:
 
     def drop_partitions(self, path: TablePath, table_id: int, names: Iterable[str]) -> None:
         """Remove all partitions, or none. Code 36 if one does not exist."""
-        room_for_dropping(self.file.path.parent)
+        make_room_for_dropping(self.file.path.parent)
         with self.file.transaction() as connection:
             change = self.file.next_change()
             for name in names:

@@ -32,7 +32,7 @@ from fluss.server.catalog.database_file import (
 from fluss.server.catalog.safety_copies import copy_before_upgrade
 from fluss.server.config.server_config import ServerConfig
 from fluss.server.process.start_check import check_tables
-from fluss.server.storage.directory.disk_reserve import room_for_opening
+from fluss.server.storage.directory.disk_reserve import make_room_for_opening
 from fluss.server.storage.files import FileSystem
 
 logger = logging.getLogger(__name__)
@@ -53,7 +53,7 @@ class DataDirectory:
         self.path = path
         self._locks = _open_locked(path)
         try:
-            room_for_opening(path)
+            make_room_for_opening(path)
             self._check_format()
             if for_repair:
                 return

@@ -49,7 +49,7 @@ BUSY_LOGGERS = (
     "fluss.server.storage.log.checkpointer",
     "fluss.server.storage.log.commit_reports",
     "fluss.server.storage.log.committer",
-    "fluss.server.storage.log.given_offsets",
+    "fluss.server.storage.log.reserved_offsets",
     "fluss.server.storage.log.held_commits",
     "fluss.server.storage.log.log_writer",
     "fluss.server.storage.log.reader",

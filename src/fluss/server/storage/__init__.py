@@ -1,1 +1,1 @@
-"""What a tablet keeps on disk."""
+"""Files of a tablet, local and remote: logs, key-value stores, staged rows, snapshots."""

@@ -1,13 +1,13 @@
 """The few file operations that storage needs, behind one interface.
 
-Everything that storage writes goes through a `FileSystem`, so that a test can put a disk underneath that is full, slow,
-failing or loses what was not synced. The class has no state; every method may be called by any thread.
+Everything that storage writes goes through a `FileSystem`, so that a test can substitute a disk that is full, slow or
+failing, or that loses what was not synced. The class has no state; any thread may call any method.
 
-Rules that the callers keep:
+Rules for callers:
 
 - a new file survives a power failure only after `fdatasync` of the file AND `sync_directory` of its directory;
-- a rename likewise: the content is synced before `replace`, the directory after it;
-- a file is never cut below a size that somebody has mapped (the mapping would raise SIGBUS).
+- a rename likewise: sync the content before `replace`, the directory after it;
+- never truncate a file below a size that is mapped anywhere (reading the mapping would raise SIGBUS).
 """
 
 from __future__ import annotations
@@ -24,23 +24,23 @@ from fluss.errors import ErrorCode, FlussError
 # Linux takes at most this many buffers in one pwritev.
 MAX_BUFFERS_PER_WRITE = 1024
 # For larger writes the kernel takes larger pages into its cache. In a virtual machine those are often memory that the
-# host gives only when it is touched: appends of 2 MB were half as fast as they are in pieces of this size.
+# host provides only when it is touched: appends of 2 MB in one call were half as fast as in slices of this size.
 MAX_BYTES_PER_WRITE = 256 * 1024
 # Directories above a bucket that several processes may create at once: partition, table, database, data.
 MAX_SHARED_PARENT_DIRECTORIES = 4
-# Errors that mean "no room", which passes when somebody makes room; everything else is a broken disk.
+# Errors that mean "no room", a state that ends when space is freed; all others mean a broken disk.
 FULL_DISK_ERRORS = frozenset({errno.ENOSPC, errno.EDQUOT})
-# Linux, also in containers: that of the machine.
+# Linux only. In a container it is the id of the host.
 _BOOT_ID_PATH = "/proc/sys/kernel/random/boot_id"
 # macOS has no fdatasync.
 _fdatasync = getattr(os, "fdatasync", os.fsync)
 
 
 class FileSystem:
-    """Real files. Subclasses inject faults."""
+    """Operations on real files. Subclasses inject faults."""
 
     def open_write(self, path: str) -> int:
-        """A descriptor for reading and writing; the file is created when it is missing."""
+        """Open a file for reading and writing; it is created if it is missing."""
         return os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
 
     def open_read(self, path: str) -> int:
@@ -56,11 +56,11 @@ class FileSystem:
         return os.stat(path).st_size
 
     def inode(self, path: str) -> int:
-        """A number that a file or directory keeps and a copy of it does not have."""
+        """A number that stays with a file or directory and differs for a copy of it."""
         return os.stat(path).st_ino
 
     def pwritev(self, descriptor: int, buffers: Sequence[ReadableBuffer], position: int) -> int:
-        """One write call. It may write less than asked: see `write_all`."""
+        """One write call. It may write fewer bytes than it was given: see `write_all`."""
         return os.pwritev(descriptor, buffers, position)
 
     def pread(self, descriptor: int, size: int, position: int) -> bytes:
@@ -73,7 +73,7 @@ class FileSystem:
         _fdatasync(descriptor)
 
     def sync_directory(self, path: str) -> None:
-        """Make created, renamed and removed names of a directory durable."""
+        """Make the names that were created, renamed and removed in a directory durable."""
         descriptor = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
         try:
             os.fsync(descriptor)
@@ -87,7 +87,7 @@ class FileSystem:
         os.unlink(path)
 
     def list_directory(self, path: str) -> list[str]:
-        """Names in a directory; a missing directory has none."""
+        """The names in a directory; empty if the directory is missing."""
         try:
             return os.listdir(path)
         except FileNotFoundError:
@@ -103,7 +103,7 @@ class FileSystem:
         return os.path.isdir(path)
 
     def map(self, descriptor: int, size: int) -> mmap.mmap:
-        """A read-only mapping of the first `size` bytes. The mapping keeps the file open by itself."""
+        """A read-only mapping of the first `size` bytes. It stays valid after the descriptor is closed."""
         return mmap.mmap(descriptor, size, mmap.MAP_SHARED, mmap.PROT_READ)
 
     def read_file(self, path: str) -> bytes:
@@ -111,21 +111,21 @@ class FileSystem:
             return file.read()
 
     def has_hole(self, descriptor: int, start: int, end: int) -> bool:
-        """Whether some byte of the range was never written. File systems without holes answer False."""
+        """True if a byte of the range was never written. Always False on file systems without holes."""
         try:
             return os.lseek(descriptor, start, os.SEEK_HOLE) < end
         except OSError:
             return False
 
     def boot_id(self) -> str:
-        """Another text after every start of the machine; empty where nobody knows.
+        """A string that changes with every boot of the machine; empty if it is not known.
 
-        While it stays the same, the page cache still has what was written, whatever became of the process.
+        While it stays the same, the page cache still has what was written, even if the process was killed.
         """
         return _boot_id()
 
     def free_bytes(self, path: str) -> int:
-        """Room for an ordinary user on the disk of the nearest existing directory."""
+        """Free bytes for an unprivileged user on the disk of the nearest existing directory."""
         while True:
             try:
                 status = os.statvfs(path)
@@ -147,14 +147,14 @@ def _boot_id() -> str:
 
 
 def write_all(files: FileSystem, descriptor: int, buffers: Sequence[ReadableBuffer], position: int) -> int:
-    """Write all buffers one behind the other; returns the end position. Short writes are continued."""
-    pending: list[ReadableBuffer] = [piece for buffer in buffers for piece in _pieces(buffer)]
+    """Write all buffers one after the other, in as many calls as needed; returns the end position."""
+    pending: list[ReadableBuffer] = [part for buffer in buffers for part in _slices(buffer)]
     first = 0
     while first < len(pending):
         limit = _end_of_call(pending, first)
         written = files.pwritev(descriptor, pending[first:limit], position)
         if written <= 0 and any(len(buffer) for buffer in pending[first:limit]):
-            raise OSError(errno.ENOSPC, "the disk took no byte")
+            raise OSError(errno.ENOSPC, "the write call wrote no bytes")
         position += written
         while first < limit and written >= len(pending[first]):
             written -= len(pending[first])
@@ -164,7 +164,7 @@ def write_all(files: FileSystem, descriptor: int, buffers: Sequence[ReadableBuff
     return position
 
 
-def _pieces(buffer: ReadableBuffer) -> Sequence[ReadableBuffer]:
+def _slices(buffer: ReadableBuffer) -> Sequence[ReadableBuffer]:
     size = len(buffer)
     if size <= MAX_BYTES_PER_WRITE:
         return (buffer,)
@@ -173,7 +173,7 @@ def _pieces(buffer: ReadableBuffer) -> Sequence[ReadableBuffer]:
 
 
 def _end_of_call(pending: Sequence[ReadableBuffer], first: int) -> int:
-    """Behind the last buffer that is written together with the one at `first`."""
+    """The end of the range of buffers that one call writes, beginning with the one at `first`."""
     size = len(pending[first])
     for end in range(first + 1, min(len(pending), first + MAX_BUFFERS_PER_WRITE)):
         size += len(pending[end])
@@ -185,8 +185,8 @@ def _end_of_call(pending: Sequence[ReadableBuffer], first: int) -> int:
 def make_directories(files: FileSystem, path: str) -> None:
     """Create a directory and its missing parents so that they survive a power failure.
 
-    The names of the nearest parents are synced even when they exist: another tablet process may have created the
-    common parent a moment ago and not have synced it yet.
+    The nearest parents are synced even if they exist: another tablet process may have just created a common parent
+    and not synced it yet.
     """
     made = make_missing_directories(files, path)
     for _ in range(max(made, MAX_SHARED_PARENT_DIRECTORIES)):
@@ -198,7 +198,7 @@ def make_directories(files: FileSystem, path: str) -> None:
 
 
 def make_missing_directories(files: FileSystem, path: str) -> int:
-    """Create a directory and its missing parents, which a power failure may take; returns how many there were."""
+    """Create a directory and its missing parents without syncing them; returns how many were missing."""
     missing = []
     directory = path
     while not files.is_directory(directory):
@@ -216,7 +216,7 @@ def make_missing_directories(files: FileSystem, path: str) -> int:
 def write_file_atomically(files: FileSystem, path: str, content: bytes, *, is_synced: bool = True) -> None:
     """Replace a whole file: after a crash at any point the path holds the old or the new content.
 
-    Without the syncs that holds for a kill only; a power failure may leave a torn one.
+    Without the syncs this holds only for a killed process; a power failure may leave a torn file.
     """
     temporary = path + ".tmp"
     descriptor = files.open_write(temporary)
@@ -233,7 +233,7 @@ def write_file_atomically(files: FileSystem, path: str, content: bytes, *, is_sy
 
 
 def file_time_ms(path: str | os.PathLike[str]) -> int:
-    """When a file was written last."""
+    """The time of the last write to a file."""
     return int(os.stat(path).st_mtime * 1000)
 
 
@@ -242,7 +242,7 @@ def is_disk_full(error: OSError) -> bool:
 
 
 def is_shortage(error: BaseException | None) -> bool:
-    """Whether something ran out that all buckets need; no fault of a single file."""
+    """True if a resource that all buckets share ran out, as opposed to a fault of a single file."""
     if isinstance(error, FlussError):
         return error.error_code == ErrorCode.DISK_WRITE_LOCKED or is_shortage(error.__cause__)
     if isinstance(error, OSError):

@@ -1,4 +1,4 @@
-"""Checksums inside of JSON documents: a flipped bit in a number or a name is still JSON."""
+"""Checksums inside JSON documents: with a flipped bit in a number or a name, a document is still valid JSON."""
 
 from __future__ import annotations
 
@@ -12,12 +12,12 @@ CHECKSUM_KEY = "checksum"
 
 
 def json_checksum(node: Mapping[str, Any]) -> int:
-    """CRC-32C of everything in the document but the checksum itself, however it is written."""
+    """CRC-32C of the document's content without the checksum itself, independent of formatting and key order."""
     content = {name: value for name, value in node.items() if name != CHECKSUM_KEY}
     return crc32c_of_pieces([json.dumps(content, sort_keys=True).encode()])
 
 
 def check_json(node: Mapping[str, Any]) -> None:
-    """ValueError if the document is not the one its checksum is of. Earlier versions wrote none."""
+    """Raise ValueError if the document does not match its checksum. Earlier versions wrote no checksum."""
     if CHECKSUM_KEY in node and node[CHECKSUM_KEY] != json_checksum(node):
         raise ValueError("its checksum is wrong")

@@ -1,9 +1,9 @@
 """A finished snapshot of a primary-key bucket, and the documents that describe it.
 
-A snapshot is a RocksDB database as files in remote storage: whoever copies them under their local names into one
-directory can open it and has the rows as they were when the changelog ended before `log_offset`. The document is the
-one that all Fluss servers write as `_METADATA` beside the files. The catalog keeps the same document with one more
-entry, the checksums of the files, so that a restore does not trust a copy that has rotted.
+A snapshot is a RocksDB database as files in remote storage. Copied under their local names into one directory, they can
+be opened and have the rows as they were when the changelog ended before `log_offset`. The document is the one that all
+Fluss servers write as `_METADATA` beside the files. The catalog keeps the same document with one more entry, the
+checksums of the files, so that a restore detects damaged copies.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ METADATA_NAME = "_METADATA"
 
 @dataclass(frozen=True)
 class SnapshotFile:
-    """One file: its name in the database, where it lies, and what it must contain (CRC-32C, None for unknown)."""
+    """One file: its name in the database, its path, its size and its CRC-32C (None if unknown)."""
 
     local_name: str
     path: str
@@ -31,7 +31,7 @@ class SnapshotFile:
 
 @dataclass(frozen=True)
 class CompletedSnapshot:
-    """See the module's text. `shared` files may belong to several snapshots, `private` ones to this one alone."""
+    """A finished snapshot. `shared` files may belong to several snapshots, `private` ones only to this one."""
 
     bucket: TableBucket
     snapshot_id: int
@@ -49,12 +49,12 @@ class CompletedSnapshot:
 
     @property
     def metadata_path(self) -> str:
-        """Where the document lies."""
+        """The path of the document."""
         return f"{self.location}/{METADATA_NAME}"
 
 
 def snapshot_to_json(snapshot: CompletedSnapshot, *, with_checksums: bool = False) -> bytes:
-    """The document; with checksums only for the catalog."""
+    """Encode the document; `with_checksums` is only for the catalog."""
     node: dict[str, Any] = {"version": DOCUMENT_VERSION, "table_id": snapshot.bucket.table_id}
     if snapshot.bucket.partition_id is not None:
         node["partition_id"] = snapshot.bucket.partition_id
@@ -77,12 +77,14 @@ def snapshot_to_json(snapshot: CompletedSnapshot, *, with_checksums: bool = Fals
 
 
 def snapshot_from_json(document: bytes | str) -> CompletedSnapshot:
-    """Read a document; ValueError names what is wrong, FlussError is for a later version."""
+    """Decode a document; ValueError if it is invalid, FlussError if a later version wrote it."""
     try:
         node = json.loads(document)
         refuse_newer("description of a kv snapshot", node["version"], DOCUMENT_VERSION)
         if node["version"] != DOCUMENT_VERSION:
-            raise ValueError(f"kv snapshot document of version {node['version']!r}")
+            raise ValueError(
+                f"unsupported version {node['version']!r} of a kv snapshot document, expected {DOCUMENT_VERSION}"
+            )
         handle = node["kv_snapshot_handle"]
         checksums = node.get("checksums", {})
         return CompletedSnapshot(
@@ -96,17 +98,17 @@ def snapshot_from_json(document: bytes | str) -> CompletedSnapshot:
             node.get("row_count"),
         )
     except (KeyError, TypeError, AttributeError) as error:
-        raise ValueError(f"not a kv snapshot document: {error!r}") from error
+        raise ValueError(f"invalid kv snapshot document: {error!r}") from error
 
 
 def lease_to_json(leased: dict[TableBucket, int]) -> str:
-    """What a lease holds: a snapshot id for each bucket."""
+    """Encode the content of a lease: a snapshot id for each bucket."""
     rows = [[*bucket, snapshot_id] for bucket, snapshot_id in leased.items()]
     return json.dumps(rows, separators=(",", ":"))
 
 
 def lease_from_json(document: str) -> dict[TableBucket, int]:
-    """The opposite of `lease_to_json`."""
+    """Decode what `lease_to_json` encoded."""
     return {TableBucket(*row[:3]): row[3] for row in json.loads(document)}
 
 

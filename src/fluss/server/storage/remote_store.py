@@ -1,8 +1,8 @@
 """Objects in remote storage, through pyarrow's file systems: a local directory or an S3-style address.
 
-Object names are what clients are told: an absolute path for a local store (pyfluss cannot open `file:/x`, so a plain
-path it is), a URI otherwise. Everything here blocks and belongs into a worker thread; it keeps no state but the opened
-file system, which pyarrow allows to be used from any thread.
+Object names are sent to clients: they are absolute paths for a local store (plain ones, because pyfluss cannot open
+`file:/x`), and URIs otherwise. All methods block: call them in a worker thread. The only state is the opened file
+system, which pyarrow allows to be used from any thread.
 
 An upload into a local store is synced before it returns, because the caller deletes its own copy afterwards.
 """
@@ -23,7 +23,7 @@ from fluss.model.paths import TableBucket, TablePath
 
 _S3_SCHEMES = ("s3", "s3a")
 _COPY_CHUNK_BYTES = 4 * 1024 * 1024
-# A store that does not answer must not hold the worker, and with it a stop of the server, for ever.
+# A store that does not answer must not block the worker, and with it a stop of the server, forever.
 S3_CONNECT_TIMEOUT_SECONDS = 10
 S3_REQUEST_TIMEOUT_SECONDS = 60
 
@@ -44,7 +44,7 @@ class RemoteStore:
             self.root = root.partition("?")[0].rstrip("/")
 
     def check_reachable(self) -> None:
-        """OSError or FlussError when nothing could be stored here now."""
+        """Raise OSError or FlussError if nothing can be stored now."""
         if self.is_local:
             directory = Path(self.root)
             while not directory.exists():
@@ -57,15 +57,15 @@ class RemoteStore:
         filesystem, path = self._resolve(self.root)
         bucket = path.partition("/")[0]
         if filesystem.get_file_info(bucket).type == fs.FileType.NotFound:
-            raise FileNotFoundError(f"there is no {bucket!r} in it")
+            raise FileNotFoundError(f"bucket {bucket!r} does not exist")
 
     def tablet_directory(
         self, path: TablePath, bucket: TableBucket, partition_name: str | None, kind: str = "log"
     ) -> str:
-        """Directory of a bucket, in the layout that clients know; `kind` is `log` or `kv`."""
+        """The directory of a bucket, in the layout that clients expect; `kind` is `log` or `kv`."""
         table = f"{self.root}/{kind}/{path.database_name}/{path.table_name}-{bucket.table_id}"
         if bucket.partition_id is not None:
-            # Cut as the local directory is: file systems limit names, and the id makes it unique.
+            # Truncated like the local directory: file systems limit names, and the id makes it unique.
             table += f"/{(partition_name or '')[:DIRECTORY_NAME_LIMIT_CHARACTERS]}-p{bucket.partition_id}"
         return f"{table}/{bucket.bucket_id}"
 
@@ -83,7 +83,7 @@ class RemoteStore:
         )
         actual = filesystem.get_file_info(path).size
         if actual != expected_bytes:
-            raise OSError(f"upload of {source} to {name} has {actual} bytes instead of {expected_bytes}")
+            raise OSError(f"upload of {source} to {name} has {actual} bytes, expected {expected_bytes}")
         self._sync(path)
 
     def write(self, name: str, content: bytes) -> None:
@@ -116,25 +116,25 @@ class RemoteStore:
             return file.tell(), checksum
 
     def delete(self, name: str) -> None:
-        """Remove an object; it is no error when there is none."""
+        """Remove an object; it is not an error if it does not exist."""
         filesystem, path = self._resolve(name)
         if filesystem.get_file_info(path).type != fs.FileType.NotFound:
             filesystem.delete_file(path)
 
     def delete_directory(self, name: str) -> None:
-        """Remove everything below `name`; it is no error when there is nothing."""
+        """Remove everything below `name`; it is not an error if there is nothing."""
         filesystem, path = self._resolve(name)
         if filesystem.get_file_info(path).type != fs.FileType.NotFound:
             filesystem.delete_dir(path)
 
     def remove_empty_parents(self, name: str) -> None:
-        """Remove directories above `name` that hold nothing any more, up to the store's root (local stores only)."""
+        """Remove empty directories above `name`, up to the store's root (local stores only)."""
         directory = Path(name).parent
         while self.is_local and str(directory) != self.root and directory.is_relative_to(self.root):
             try:
                 directory.rmdir()
             except OSError:
-                return  # Not empty or already gone: somebody else's business.
+                return  # Not empty, or another tablet has already removed it.
             directory = directory.parent
 
     def _resolve(self, name: str) -> tuple[fs.FileSystem, str]:
@@ -155,18 +155,18 @@ class RemoteStore:
             filesystem, _ = fs.FileSystem.from_uri(address + (f"?{self._query}" if self._query else ""))
         except (ValueError, OSError) as error:
             raise FlussError(
-                f"remote.data.dir {self.root!r} cannot be opened: {error}. Use a local directory or an address that "
-                "pyarrow's file systems know, for example s3://bucket/path",
+                f"cannot open remote.data.dir {self.root!r}: {error}. Use a local directory or an address that "
+                "pyarrow's file systems support, for example s3://bucket/path",
                 ErrorCode.INVALID_CONFIG_EXCEPTION,
             ) from error
         return filesystem
 
     def _make_parent(self, filesystem: fs.FileSystem, path: str) -> None:
-        if filesystem.type_name != "s3":  # An object store has no directories to make.
+        if filesystem.type_name != "s3":  # An object store has no directories to create.
             filesystem.create_dir(path.rpartition("/")[0], recursive=True)
 
     def _sync(self, path: str) -> None:
-        """A local copy counts only when file and names on the way to it are on disk."""
+        """Sync a local file and the directories above it: only then is the copy durable."""
         if not self.is_local:
             return
         _sync_path(path, os.O_RDONLY)
@@ -185,7 +185,7 @@ def _sync_path(path: str, flags: int) -> None:
 
 
 def _s3_arguments(options: Mapping[str, str]) -> dict[str, object]:
-    """Apache Fluss's S3 options as arguments of pyarrow's file system; what is not set comes from the environment."""
+    """Apache Fluss's S3 options as arguments of pyarrow's file system; missing ones come from the environment."""
     arguments: dict[str, object] = {
         "connect_timeout": S3_CONNECT_TIMEOUT_SECONDS,
         "request_timeout": S3_REQUEST_TIMEOUT_SECONDS,

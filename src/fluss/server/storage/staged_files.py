@@ -1,13 +1,12 @@
-"""The files of staged appends: log batches of one attempt for one bucket, outside of the log.
+"""The files of staged appends: log batches of one attempt for one bucket, outside the log.
 
-A file is `staging/<writer id>.staged` in the bucket's directory: a header that says what the rows belong to, and the
-batches as they were received, one behind the other, sequences 0, 1, 2, ... (docs/formats/storage.md has the layout).
-Batches carry their own checksums, so no other one is needed: a file that was cut off ends with its last whole batch,
-and the append reads every batch through the checks of a normal append once more. That costs little (the checksum runs
-at several GB/s) and meets a disk that changed a byte between staging and appending, when no client is there any more
-to send it again.
+A file is `staging/<writer id>.staged` in the bucket's directory: a header that names the transaction of the rows, and
+the batches as they were received, one after the other, with sequences 0, 1, 2, ... (docs/formats/storage.md has the
+layout). Batches have their own checksums, so the file needs none: a truncated file ends with its last whole batch, and
+the append checks every batch again like a normal append. That costs little (the checksum runs at several GB/s) and
+detects a byte that the disk changed between staging and appending, when there is no client left to send it again.
 
-Nothing here has state; all functions may be called by any thread.
+The functions have no state and may be called by any thread.
 """
 
 from __future__ import annotations
@@ -32,17 +31,17 @@ from fluss.server.storage.files import FileSystem
 STAGING_DIRECTORY = "staging"
 MAGIC = b"FLST"
 VERSION = 1
-# Appending and scanning read this much at a time, or one batch if it is larger.
-PIECE_BYTES = 4 * 1024 * 1024
+# Appending and scanning read this many bytes at a time, or one batch if it is larger.
+READ_BYTES = 4 * 1024 * 1024
 
 _SUFFIX = ".staged"
-# magic, version, bytes of the name, checksum of everything behind it | table id, writer id, batch id
+# magic, version, bytes of the name, checksum of everything after it | table id, writer id, batch id
 _HEAD = Struct("<4sHHI")
 _BODY = Struct("<qqq")
 
 
 class StagedHeader(NamedTuple):
-    """What the rows of a file belong to."""
+    """The table, writer and transaction of the rows in a file."""
 
     table_id: int
     writer_id: int
@@ -50,8 +49,8 @@ class StagedHeader(NamedTuple):
     transaction: str
 
 
-class Piece(NamedTuple):
-    """Whole batches of a file: their bytes, where they begin in the file, and their headers with positions."""
+class StagedBatches(NamedTuple):
+    """Whole batches of a file: their bytes, their position in the file, and their headers with positions in `data`."""
 
     data: bytearray
     position: int
@@ -59,7 +58,7 @@ class Piece(NamedTuple):
 
     @property
     def end(self) -> int:
-        """Position in the file behind the last batch."""
+        """The position in the file after the last batch."""
         return self.position + len(self.data)
 
 
@@ -71,7 +70,7 @@ def encode_header(header: StagedHeader) -> bytes:
 
 
 def decode_header(data: bytes) -> tuple[StagedHeader, int] | None:
-    """The header and its size; None when it is not whole: the process died while it made the file."""
+    """The header and its size; None if it is incomplete, since the process died while it created the file."""
     if len(data) < _HEAD.size + _BODY.size:
         return None
     magic, version, name_size, checksum = _HEAD.unpack_from(data)
@@ -83,12 +82,12 @@ def decode_header(data: bytes) -> tuple[StagedHeader, int] | None:
     return StagedHeader(table_id, writer_id, batch_id, name), size
 
 
-# The length of a name has 16 bits; real ones are far shorter.
+# The length of a name is stored in 16 bits; real names are far shorter.
 MAX_HEADER_BYTES = _HEAD.size + _BODY.size + 2**16
 
 
 def read_header_of(path: str) -> StagedHeader | None:
-    """The header of a file, for those who read nothing else of it; None when there is none."""
+    """The header of a file, without reading the rest; None if it is missing or incomplete."""
     try:
         with open(path, "rb", buffering=0) as file:
             decoded = decode_header(file.read(MAX_HEADER_BYTES) or b"")
@@ -98,24 +97,24 @@ def read_header_of(path: str) -> StagedHeader | None:
 
 
 def staging_directory(bucket_directory: str) -> str:
-    """Where the staged files of a bucket are."""
+    """The directory of a bucket's staged files."""
     return os.path.join(bucket_directory, STAGING_DIRECTORY)
 
 
 def staged_path(bucket_directory: str, writer_id: int) -> str:
-    """The file of an attempt."""
+    """The path of the file of an attempt."""
     return os.path.join(bucket_directory, STAGING_DIRECTORY, f"{writer_id}{_SUFFIX}")
 
 
 def staged_writer_ids(files: FileSystem, bucket_directory: str) -> list[int]:
-    """The attempts that have a file in a bucket."""
+    """The writer ids of the attempts that have a file in a bucket."""
     names = files.list_directory(staging_directory(bucket_directory))
     stems = [name[: -len(_SUFFIX)] for name in names if name.endswith(_SUFFIX)]
     return sorted(int(stem) for stem in stems if stem.isdecimal())
 
 
 def check_staged_versions(files: FileSystem, bucket_directory: str, writer_ids: Iterable[int]) -> None:
-    """FlussError if one of the files is of a later version: here it would look like one that was never finished."""
+    """Raise FlussError if a later version wrote one of the files: it would be taken for an unfinished one."""
     for writer_id in writer_ids:
         path = staged_path(bucket_directory, writer_id)
         descriptor = files.open_read(path)
@@ -127,26 +126,26 @@ def check_staged_versions(files: FileSystem, bucket_directory: str, writer_ids: 
             refuse_newer(f"staged file {path}", _HEAD.unpack(start)[1], VERSION)
 
 
-def read_piece(files: FileSystem, descriptor: int, position: int, end: int) -> Piece | None:
-    """The whole batches from `position` on, about `PIECE_BYTES` of them; None if no whole one is there before `end`.
+def read_staged_batches(files: FileSystem, descriptor: int, position: int, end: int) -> StagedBatches | None:
+    """The whole batches from `position` on, about `READ_BYTES` of them; None if there is no whole one before `end`.
 
-    CorruptBatch when the first one is no batch; one behind it ends the piece.
+    Raises CorruptBatch if the first batch is damaged; batches before a later damaged one are returned.
     """
-    wanted = min(PIECE_BYTES, end - position)
+    wanted = min(READ_BYTES, end - position)
     if wanted < MIN_HEADER_BYTES:
         return None
     data = bytearray(files.pread(descriptor, wanted, position))
     batches = _batches(data)
     if not batches and len(data) >= MIN_HEADER_BYTES:
         size = read_header(data).size
-        if PIECE_BYTES < size <= end - position:
+        if READ_BYTES < size <= end - position:
             data = bytearray(files.pread(descriptor, size, position))
             batches = _batches(data)
     if not batches:
         return None
     last_position, last = batches[-1]
     del data[last_position + last.size :]
-    return Piece(data, position, batches)
+    return StagedBatches(data, position, batches)
 
 
 def _batches(data: bytearray) -> list[tuple[int, BatchHeader]]:
@@ -160,22 +159,22 @@ def _batches(data: bytearray) -> list[tuple[int, BatchHeader]]:
     return found
 
 
-def sound_pieces(files: FileSystem, descriptor: int, position: int, end: int) -> Iterator[Piece]:
-    """Piece after piece as far as batches are whole, right by their checksums and numbered without a gap from 0."""
+def sound_batches(files: FileSystem, descriptor: int, position: int, end: int) -> Iterator[StagedBatches]:
+    """Yield batches as long as they are whole, have correct checksums and are numbered from 0 without a gap."""
     sequence = 0
     while True:
         try:
-            piece = read_piece(files, descriptor, position, end)
+            part = read_staged_batches(files, descriptor, position, end)
         except CorruptBatch:
             return
-        if piece is None:
+        if part is None:
             return
-        for count, (start, header) in enumerate(piece.batches):
-            if header.batch_sequence != sequence or not check_crc(piece.data, start, header):
+        for count, (start, header) in enumerate(part.batches):
+            if header.batch_sequence != sequence or not check_crc(part.data, start, header):
                 if count:
-                    del piece.data[start:]
-                    yield Piece(piece.data, position, piece.batches[:count])
+                    del part.data[start:]
+                    yield StagedBatches(part.data, position, part.batches[:count])
                 return
             sequence += 1
-        yield piece
-        position = piece.end
+        yield part
+        position = part.end

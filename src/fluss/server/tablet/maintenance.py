@@ -1,7 +1,7 @@
-"""What a tablet does besides requests: follow the catalog, tier, retire and expire.
+"""The background work of a tablet: follow the catalog, upload segments, delete and expire old ones.
 
-Every loop goes round for ever with its own pause. Decisions are made in the event loop (retention_plan), blocking work
-is done in the registry's maintenance worker. A failure of one bucket is logged, once until it works again, and never
+Every loop runs forever with its own interval. Decisions are made in the event loop (`retention_plan`), blocking work is
+done in the registry's maintenance worker. A failure of a bucket is logged once, until the bucket works again, and never
 ends a loop: the next round tries again.
 """
 
@@ -36,9 +36,9 @@ from fluss.server.tablet.remote.retention_plan import (
 logger = logging.getLogger(__name__)
 
 CATALOG_INTERVAL_MS = 100
-TIERING_OPTIONS = ("remote.data.dir", "remote.data.dirs", "remote.log.task-interval-duration")
-LEFTOVERS_INTERVAL_MS = 60_000
-# No configured interval makes a loop that never sleeps.
+UPLOAD_OPTIONS = ("remote.data.dir", "remote.data.dirs", "remote.log.task-interval-duration")
+DROPPED_FILES_INTERVAL_MS = 60_000
+# The minimum of all intervals, so that no configuration makes a loop that never sleeps.
 MIN_INTERVAL_MS = 10
 
 
@@ -63,19 +63,19 @@ class Maintenance:
         self._lake_end_offset = lake_end_offset
         self._closing = closing
         self._failing: set[TableBucket] = set()
-        self._is_tiering = tiering_is_wanted(config)
+        self._is_uploading = uploads_are_wanted(config)
 
     async def run(self) -> None:
-        """All loops; ends only by cancellation."""
+        """Run all loops until cancelled."""
         loops = [
             _every(CATALOG_INTERVAL_MS, "catalog", self._follow_catalog),
             _every(self._config.log_retention_check_interval_ms, "retention", self.retention_round),
             _every(self._config.writer_id_check_interval_ms, "writer expiry", self.writer_expiry_round),
         ]
-        if self._is_tiering:
+        if self._is_uploading:
             loops.append(_every(self._config.remote_log_task_interval_ms, "remote log", self.remote_round))
-        if self._server_id == 0:  # One tablet is enough to search the common directory.
-            loops.append(self._leftovers())
+        if self._server_id == 0:  # Only one tablet searches the shared directory.
+            loops.append(self._remove_dropped_files())
         loops.append(_guarded("opening of buckets", self._registry.open_existing))
         tasks = [asyncio.ensure_future(loop) for loop in loops]
         try:
@@ -88,12 +88,12 @@ class Maintenance:
         self._registry.follow_catalog()
         self._closing.note_ends()
 
-    async def _leftovers(self) -> None:
-        await _guarded("search for left-over files", self._registry.remove_leftovers)
-        await _every(LEFTOVERS_INTERVAL_MS, "search for left-over files", self._registry.remove_leftovers)
+    async def _remove_dropped_files(self) -> None:
+        await _guarded("removal of dropped files", self._registry.remove_dropped_files)
+        await _every(DROPPED_FILES_INTERVAL_MS, "removal of dropped files", self._registry.remove_dropped_files)
 
     async def writer_expiry_round(self) -> None:
-        """Forget writers that were silent for too long."""
+        """Expire writers that were silent for too long."""
         for _, log, _ in self._registry.open_buckets():
             log.expire_writers(self._clock())
             await asyncio.sleep(0)
@@ -109,13 +109,13 @@ class Maintenance:
         now_ms = self._clock()
         ttl_ms = int(entry.property(LOG_TTL))
         bound = self._deletable_below(local, entry, log)
-        if self._is_tiering:
+        if self._is_uploading:
             bound = min(bound, remote.manifest.end_offset)
             local_ttl_ms = entry.property(LOG_LOCAL_TTL)
             ttl_ms = ttl_ms if local_ttl_ms is None else int(local_ttl_ms)
         else:
             bound = min(bound, self._expirable_below(local, entry, bound))
-            if remote.was_used:  # Tiering was on once.
+            if remote.was_used:  # Uploads were enabled once.
                 await self._expire_remote(local, entry, remote)
                 await self._collect_garbage(remote)
         if self._config.log_retention_roll_active_segment and _is_older(log, now_ms, ttl_ms):
@@ -131,11 +131,11 @@ class Maintenance:
         for local, log, remote in self._registry.open_buckets():
             entry = self._registry.table(local.bucket.table_id)
             if entry is not None and local.state is BucketState.OPEN:
-                await self._guard(local, "remote log", partial(self._tier, local, entry, log, remote))
+                await self._guard(local, "remote log", partial(self._upload, local, entry, log, remote))
 
-    async def _tier(self, local: LocalBucket, entry: TableEntry, log: BucketLog, remote: RemoteLog) -> None:
+    async def _upload(self, local: LocalBucket, entry: TableEntry, log: BucketLog, remote: RemoteLog) -> None:
         await self._collect_garbage(remote)
-        # Its copy of the index is what readers of a remote segment are told positions from, so it has to be complete.
+        # Readers of a remote segment get positions from the copy of its index, so the index has to be complete.
         sealed = list(takewhile(lambda segment: segment.is_indexed, log.sealed_segments()))
         chosen = segments_to_upload(
             _local_segments(sealed, self._clock()),
@@ -146,7 +146,7 @@ class Maintenance:
         if chosen:
             await self._in_worker(lambda: remote.upload([sealed[position] for position in chosen], self._clock()))
         if local.state is not BucketState.OPEN:
-            return  # Dropped while the upload ran; the drop cleans up behind it.
+            return  # The bucket was dropped during the upload; the drop removes what was uploaded.
         offset = local_delete_offset_after_upload(
             _local_segments(log.sealed_segments(), self._clock()),
             min(remote.manifest.end_offset, self._deletable_below(local, entry, log)),
@@ -156,17 +156,17 @@ class Maintenance:
         await self._expire_remote(local, entry, remote)
 
     def _deletable_below(self, local: LocalBucket, entry: TableEntry, log: BucketLog) -> int:
-        """Up to where nobody needs the local log: of a primary-key table, what no snapshot contains has to stay.
+        """The offset below which the local log is not needed; a primary-key table needs all that is not in a snapshot.
 
-        Rows are built anew from a snapshot and the *local* changelog behind it, so this holds for uploaded segments
-        too. Older snapshots count as well: the newest one may turn out to be damaged, and readers may hold others.
+        Rows are rebuilt from a snapshot and the *local* changelog after it, so this includes uploaded segments. The
+        oldest snapshot counts: the newest one may turn out to be damaged, and readers may use others.
         """
         if not entry.has_primary_key:
             return log.high_watermark
         return min(self._oldest_snapshot_offset(local.bucket) or 0, log.high_watermark)
 
     def _expirable_below(self, local: LocalBucket, entry: TableEntry, end: int) -> int:
-        """Up to where the last copy of the log may go by its age: with a lake, only what the lake has."""
+        """The offset below which the last copy of the log may expire: with a lake, only what the lake has."""
         return self._lake_end_offset(local.bucket) if entry.property(DATALAKE_ENABLED) else end
 
     async def _expire_remote(self, local: LocalBucket, entry: TableEntry, remote: RemoteLog) -> None:
@@ -193,18 +193,18 @@ class Maintenance:
         except Exception as error:
             if local.bucket not in self._failing and local.state is BucketState.OPEN:
                 self._failing.add(local.bucket)
-                logger.warning("%s of %s failed and will be tried again: %s", what, local.name, error)
+                logger.warning("%s of %s failed and will be retried: %s", what, local.name, error)
         else:
             self._failing.discard(local.bucket)
 
 
-def tiering_is_wanted(config: ServerConfig) -> bool:
-    """Whether segments move to remote storage: only when the configuration says something about it.
+def uploads_are_wanted(config: ServerConfig) -> bool:
+    """True if segments are uploaded to remote storage: only if the configuration has one of the options for it.
 
-    Without a word the remote directory would be on the disk of the data, which wins nothing, costs every byte a second
-    time, and leaves clients on other machines with paths that they cannot open.
+    By default the remote directory would be on the same disk as the data, which would gain nothing, store every byte
+    twice, and give clients on other machines paths that they cannot open.
     """
-    return config.remote_log_task_interval_ms > 0 and any(name in config.values for name in TIERING_OPTIONS)
+    return config.remote_log_task_interval_ms > 0 and any(name in config.values for name in UPLOAD_OPTIONS)
 
 
 def _local_segments(segments: list[SegmentInfo], now_ms: int) -> list[LocalSegment]:
@@ -219,18 +219,18 @@ def _local_segments(segments: list[SegmentInfo], now_ms: int) -> list[LocalSegme
 
 
 def _warn_of_clock(local: LocalBucket) -> None:
-    logger.warning("the clock was ahead when rows of %s were written: times of files say how old they are", local.name)
+    logger.warning("rows of %s have timestamps in the future: using file times for their age", local.name)
 
 
 def _delete_local(log: BucketLog, remote: RemoteLog, offset: int) -> None:
     if offset > log.local_start_offset:
-        # The checkpoint that lets the files go also says that there is a record to look for them.
+        # The checkpoint that removes the files also records that the remote record must exist.
         log.has_remote_record = remote.has_manifest
         log.delete_segments_up_to(offset)
 
 
 def _is_older(log: BucketLog, now_ms: int, ttl_ms: int) -> bool:
-    """Whether everything in the log, so also its active segment, is older than `ttl_ms`."""
+    """True if everything in the log, including its active segment, is older than `ttl_ms`."""
     active = log.segments[-1]
     if ttl_ms <= 0 or log.high_watermark != log.log_end_offset or active.committed_size == 0:
         return False
@@ -247,4 +247,4 @@ async def _guarded(what: str, work: Callable[[], Awaitable[None]]) -> None:
     try:
         await work()
     except Exception:
-        logger.exception("background work (%s) failed and will be tried again", what)
+        logger.exception("background work (%s) failed and will be retried", what)

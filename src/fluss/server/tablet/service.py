@@ -1,7 +1,7 @@
-"""The tablet role: put together from its parts.
+"""The tablet role, assembled from its parts.
 
-States: new -> (start) serving -> (stop) stopped, each move once, in the event loop's thread. `start` returns before the
-buckets are open: requests for one wait for it, everything else is served.
+States: new -> (start) serving -> (stop) stopped, each transition once, in the event loop's thread. `start` returns
+before the buckets are open: requests for a bucket wait until it is open, everything else is served.
 """
 
 from __future__ import annotations
@@ -26,13 +26,13 @@ from fluss.server.tablet.buckets.access import TableAccess
 from fluss.server.tablet.buckets.final_ends import ClosingBuckets
 from fluss.server.tablet.buckets.registry import BucketRegistry
 from fluss.server.tablet.kv.insert_missing import MissingRows
+from fluss.server.tablet.kv.kv_reads import KvReads
 from fluss.server.tablet.kv.kv_scan import ScanKvApi, scan_limits
 from fluss.server.tablet.kv.kv_split import SplitKvApi
 from fluss.server.tablet.kv.lookup import LookupApi
 from fluss.server.tablet.kv.prefix_lookup import PrefixLookupApi
 from fluss.server.tablet.kv.put import KvWriter, PutApi
 from fluss.server.tablet.kv.put_queue import PutQueues
-from fluss.server.tablet.kv.reading import KvReads
 from fluss.server.tablet.log.batch_checks import BatchChecks
 from fluss.server.tablet.log.fetch import FetchApi
 from fluss.server.tablet.log.limit_scan import LimitScanApi
@@ -48,7 +48,7 @@ TABLET_SERVER_TYPE = 2
 
 
 class _Parts(NamedTuple):
-    """What exists while the tablet serves."""
+    """The parts that exist while the tablet serves."""
 
     committer: Committer
     registry: BucketRegistry
@@ -107,11 +107,11 @@ class TabletService:
         return self._started().staging
 
     def apis(self) -> Mapping[int, Handler]:
-        """The handlers by API key; the tablet is started."""
+        """The handlers of a started tablet by API key."""
         return self._started().handlers
 
     async def start(self) -> None:
-        """Be ready for requests."""
+        """Create all parts, after which requests can be handled."""
         assert self._parts is None, "a tablet is started once"
         config, loop = self._config, asyncio.get_running_loop()
 
@@ -191,7 +191,7 @@ class TabletService:
         return {**shared.apis(), **with_permission_checks(shared.environment, handlers)}
 
     async def run_background(self) -> None:
-        """Open buckets, follow the catalog, tier, retire and take snapshots; ends only by cancellation."""
+        """Open buckets, follow the catalog, upload, delete, and take snapshots until cancelled."""
         parts = self._started()
         others = [asyncio.ensure_future(parts.snapshots.run()), asyncio.ensure_future(parts.staging.run())]
         try:
@@ -201,7 +201,7 @@ class TabletService:
                 other.cancel()
 
     async def stop(self) -> None:
-        """Make everything durable that was accepted, and close. Waiting fetches are answered."""
+        """Make everything that was accepted durable, and close. Waiting fetches are answered."""
         parts = self._parts
         if parts is None:
             return

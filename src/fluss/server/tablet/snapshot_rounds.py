@@ -1,12 +1,12 @@
-"""When snapshots are taken, and what else has to be done for them from time to time.
+"""The rounds in which snapshots are taken, and in which old ones and leftovers are removed.
 
-A loop looks at every open primary-key bucket once a second. The first visit after a bucket was opened cleans up what a
-crash may have left: a local checkpoint, objects without a registered snapshot. From then on a snapshot is due every
-`kv.snapshot.interval` after the last one, if anything was written since; each such visit also lets go of snapshots
-that neither retention nor a lease keeps. One bucket at a time, so that snapshots never take the machine from requests.
+A loop checks every open primary-key bucket once a second. The first visit after a bucket was opened cleans up after a
+crash: a local checkpoint, objects without a registered snapshot. From then on a snapshot is due `kv.snapshot.interval`
+after the last one, if anything was written since; each such visit also retires snapshots that neither retention nor a
+lease keeps. Buckets are visited one at a time, so that snapshots do not slow down requests.
 
-A failure (remote storage full or away) costs the snapshot and nothing else: writes and reads do not notice, one line is
-logged until it works again, and the bucket is visited again after the interval, but not later than `RETRY_SECONDS`.
+A failure (remote storage is full or unreachable) only affects the snapshot, not writes and reads. It is logged once,
+until it works again, and the bucket is visited again after the interval, but after at most `RETRY_SECONDS`.
 
 Decisions and the catalog belong to the loop's thread; files and remote storage to the worker of this object.
 """
@@ -35,25 +35,25 @@ SNAPSHOT_OPTIONS = ("remote.data.dir", "remote.data.dirs", "kv.snapshot.interval
 TICK_SECONDS = 1.0
 MIN_PAUSE_SECONDS = 0.01
 RETRY_SECONDS = 60.0
-# Where no snapshots are taken, those of the past may still lose their leases.
+# The interval if no snapshots are taken: leases on earlier snapshots may still expire.
 CLEAN_UP_SECONDS = 600.0
-# How long a snapshot waits for rows to be in files, or for the changelog to be on disk.
+# The time for which a snapshot waits for rows to be in files, or for the changelog to be on disk.
 SETTLE_SECONDS = 30.0
 _POLL_SECONDS = 0.01
 _Result = TypeVar("_Result")
 
 
 def snapshots_are_wanted(config: ServerConfig) -> bool:
-    """Whether snapshots are taken: as with the remote log, only when the configuration says something about it.
+    """True if snapshots are taken: as for the remote log, only if the configuration has one of the options for it.
 
-    Without a word the remote directory would be on the disk of the data: a second copy of all rows that no loss of
-    the disk leaves behind.
+    By default the remote directory would be on the same disk as the data: a second copy of all rows, which would be
+    lost with the disk.
     """
     return config.kv_snapshot_interval_ms > 0 and any(name in config.values for name in SNAPSHOT_OPTIONS)
 
 
 class KvSnapshotRounds:
-    """See the module's text."""
+    """The snapshots of all buckets of a tablet: when they are due, and the thread that uploads them."""
 
     def __init__(
         self, config: ServerConfig, registry: BucketRegistry, records: KvSnapshotRecords, clock: Callable[[], int]
@@ -64,19 +64,19 @@ class KvSnapshotRounds:
         self._is_wanted = snapshots_are_wanted(config)
         self._interval_seconds = config.kv_snapshot_interval_ms / 1000 if self._is_wanted else CLEAN_UP_SECONDS
         self._retained = config.kv_snapshot_num_retained
-        # When a bucket is due, by the object that stands for one opening of it.
+        # The time at which a bucket is due. A bucket that is opened again has a new object, and so a first visit.
         self._due: dict[LocalBucket, float] = {}
         self._failing: set[LocalBucket] = set()
         self._worker = ThreadPoolExecutor(1, thread_name_prefix="kv-snapshot")
 
     async def run(self) -> None:
-        """Goes round for ever; ends only by cancellation."""
+        """Do rounds until cancelled."""
         while True:
             await asyncio.sleep(max(MIN_PAUSE_SECONDS, min(TICK_SECONDS, self._interval_seconds)))
             try:
                 await self.round()
             except Exception:
-                logger.exception("a round of snapshots failed and will be tried again")
+                logger.exception("a round of snapshots failed and will be retried")
 
     async def round(self, *, at_once: bool = False) -> None:
         """Visit the buckets that are due, or all of them."""
@@ -91,11 +91,11 @@ class KvSnapshotRounds:
             self._due[local] = time.monotonic() + pause
 
     async def close(self) -> None:
-        """Wait for what the worker does; its buckets are closed, so it ends soon."""
+        """Wait for the worker; the buckets are closed, so it ends soon."""
         await asyncio.get_running_loop().run_in_executor(None, self._worker.shutdown)
 
     async def _visit(self, local: LocalBucket, *, is_first: bool, take: bool) -> bool:
-        """Clean up and take a snapshot; False when something failed."""
+        """Clean up and take a snapshot; False if something failed."""
         log, kv, snapshots = local.log, local.kv, local.snapshots
         if log is None or kv is None or snapshots is None or local.state is not BucketState.OPEN:
             return True
@@ -110,7 +110,7 @@ class KvSnapshotRounds:
             return True
         except Exception as error:
             if local.state is BucketState.OPEN and local not in self._failing:
-                logger.warning("snapshot of %s failed and will be tried again: %s", local.name, error)
+                logger.warning("snapshot of %s failed and will be retried: %s", local.name, error)
                 self._failing = {known for known in self._failing if known in self._due} | {local}
             return False
         self._failing.discard(local)
@@ -122,7 +122,7 @@ class KvSnapshotRounds:
         beyond = self._records.remove_beyond(local.bucket, local.end_offset_when_opened)
         if beyond:
             logger.warning(
-                "%s: %d snapshots contained more than the changelog, which lost its end, and are gone",
+                "%s: removed %d snapshots that contained more than the changelog, which has lost its end",
                 local.name, beyond,
             )  # fmt: skip
         await self._in_worker(remove_checkpoint, kv.store.directory)
@@ -136,11 +136,11 @@ class KvSnapshotRounds:
         try:
             await self._copy(local, log, snapshots, link_files(kv.store))
         finally:
-            # Not by awaiting: if the tablet stops, nobody waits any more, and the next start cleans up.
+            # Do not await it: a stopping tablet does not wait, and the next start cleans up.
             self._worker.submit(remove_checkpoint, store_directory)
 
     async def _copy(self, local: LocalBucket, log: BucketLog, snapshots: BucketSnapshots, linked: StoreFiles) -> None:
-        """From linked files to a registered snapshot."""
+        """Upload linked files and register them as a snapshot."""
         checkpoint = await self._in_worker(finish_checkpoint, linked)
         registered = self._records.of_bucket(local.bucket)
         snapshot = await self._in_worker(snapshots.upload, checkpoint, registered)
@@ -158,9 +158,9 @@ class KvSnapshotRounds:
         await self._in_worker(snapshots.collect_garbage, self._records.of_bucket(local.bucket))
 
     async def _flush(self, kv: KvBucket) -> None:
-        """Have rows written into files in RocksDB's threads: linking would do it too, but stop everything else.
+        """Flush rows to files in RocksDB's threads: linking would do it too, but block everything else.
 
-        Twice, because linking still writes the rows that came meanwhile: the second time these are few.
+        It is done twice, because linking writes the rows that arrived meanwhile: after the second flush these are few.
         """
         for _ in range(2):
             kv.check_usable()
@@ -171,11 +171,11 @@ class KvSnapshotRounds:
                 await asyncio.sleep(_POLL_SECONDS)
 
     async def _until_durable(self, log: BucketLog, offset: int) -> None:
-        """A snapshot must not contain what a power loss could still take from the changelog."""
+        """Wait until the changelog is on disk up to `offset`: a snapshot must not contain rows that it could lose."""
         deadline = time.monotonic() + SETTLE_SECONDS
         while log.durable_offset < offset:
             if time.monotonic() > deadline or log.is_closed:
-                raise OSError(f"the changelog was not on disk up to offset {offset} within {SETTLE_SECONDS:g} s")
+                raise OSError(f"the changelog is not on disk up to offset {offset} after {SETTLE_SECONDS:g} s")
             log.checkpoint()
             await asyncio.sleep(_POLL_SECONDS)
 

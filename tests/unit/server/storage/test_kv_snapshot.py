@@ -87,7 +87,7 @@ def test_the_record() -> None:
 
 
 @pytest.mark.parametrize("content", [None, b"damaged"])
-def test_a_record_that_is_lost_begins_anew_from_the_catalog(tmp_path: Path, content: bytes | None) -> None:
+def test_a_lost_record_is_rebuilt_from_the_catalog(tmp_path: Path, content: bytes | None) -> None:
     directory = tmp_path / DIRECTORY_NAME
     directory.mkdir()
     if content is not None:
@@ -100,7 +100,7 @@ def test_a_record_that_is_lost_begins_anew_from_the_catalog(tmp_path: Path, cont
 
 
 def test_another_remote_directory_is_left_alone(tmp_path: Path) -> None:
-    """A copied data directory must neither use nor delete what the original has in remote storage."""
+    """A copied data directory must neither use nor delete the original's objects in remote storage."""
     directory = tmp_path / DIRECTORY_NAME
     directory.mkdir()
     (directory / RECORD_FILE_NAME).write_bytes(record_to_json(RECORD))

@@ -1,10 +1,10 @@
-"""Files that only take room, `DIR/reserve-*`: what is left for removing things when others have filled the disk.
+"""Placeholder files, `DIR/reserve-*`: disk space that is given up when other programs have filled the disk.
 
-Our own writes leave the last megabytes of a disk alone, but other programs do not know of that. With no byte free, the
-catalog could not note a drop, SQLite and RocksDB could not make the small files that they need to open anything, and
-the way out of a full disk was closed. So whoever finds hardly any room where it matters removes such a file first, and
-uses what that gives: starts and openings of buckets one, drops the other, so that openings leave a drop its room. The
-coordinator makes them again when there is room.
+Our own writes leave the last megabytes of a disk free, but other programs do not know that. With no byte free, the
+catalog could not record a drop, and SQLite and RocksDB could not create the small files that they need to open
+anything, so that nothing could be removed to make room. An operation that must not fail for lack of space therefore
+deletes one of these files first: starts and openings of buckets use one, drops also the other, so that openings leave
+space for a drop. The coordinator creates the files again when there is room.
 
 Any process and thread may call anything here at any time.
 """
@@ -22,21 +22,21 @@ logger = logging.getLogger(__name__)
 
 OPENING_FILE_NAME = "reserve-for-opening"
 DROPPING_FILE_NAME = "reserve-for-dropping"
-# Of each. Opening a key-value store takes some 100 KB, a drop some 50 KB of SQLite's log.
+# Per file. Opening a key-value store takes about 100 KB, a drop about 50 KB of SQLite's log.
 RESERVE_BYTES = 1024 * 1024
-# The first are made when a server has run for this long: one that runs for moments needs none.
+# The files are first created after a server has run for this long: a short-lived server needs none.
 KEEP_INTERVAL_MS = 10_000
 
 _BLOCK_BYTES = 512
 
 
-def room_for_opening(data_dir: Path) -> None:
-    """Before a start and before a bucket is opened: give up a reserve if hardly anything else is left."""
+def make_room_for_opening(data_dir: Path) -> None:
+    """Delete the reserve for openings if the disk is nearly full. Call before a start and before opening a bucket."""
     _release_if_needed(data_dir, OPENING_FILE_NAME)
 
 
-def room_for_dropping(data_dir: Path) -> None:
-    """Before something is removed: the same."""
+def make_room_for_dropping(data_dir: Path) -> None:
+    """Delete both reserves if the disk is nearly full. Call before something is dropped."""
     _release_if_needed(data_dir, OPENING_FILE_NAME)
     _release_if_needed(data_dir, DROPPING_FILE_NAME)
 
@@ -47,17 +47,19 @@ def _release_if_needed(data_dir: Path, name: str) -> None:
     try:
         (data_dir / name).unlink()
     except OSError:
-        return  # It is used up, and what comes next says what is missing.
-    logger.warning("the disk of %s is full: %s, %d bytes, is used now; make room", data_dir, name, RESERVE_BYTES)
+        return  # Already used up; the operation that follows reports what is missing.
+    logger.warning(
+        "the disk of %s is full: deleted %s to gain %d bytes; free some disk space", data_dir, name, RESERVE_BYTES
+    )
 
 
 def keep_reserves(data_dir: Path) -> None:
-    """Make the files that are not there, or are copies that take no room; not while the disk is nearly full."""
+    """Create the reserve files that are missing or are sparse copies, unless the disk is nearly full."""
     for name in (DROPPING_FILE_NAME, OPENING_FILE_NAME):
         try:
             _keep(data_dir, data_dir / name)
         except OSError as error:
-            logger.debug("no reserve for a full disk: %s", error)  # the next look tries again
+            logger.debug("cannot create a reserve for a full disk: %s", error)  # the next round tries again
 
 
 def _keep(data_dir: Path, path: Path) -> None:

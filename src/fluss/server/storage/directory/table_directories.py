@@ -1,12 +1,12 @@
-"""The directories of tables and partitions below `DIR/data`: how they are found, marked and put aside.
+"""The directories of tables and partitions below `DIR/data`: how they are found, marked and moved aside.
 
     DIR/data/{database}/{table}-{table_id}/
     DIR/data/{database}/{table}-{table_id}/{partition}-p{partition_id}/
     DIR/orphans/{database}/...         the same names: directories that the catalog does not know
 
-Only names that look like ours are touched. A directory whose removal has begun holds the marker `dropped`, so that
-nobody takes half of a table for a table, whatever happens to the catalog meanwhile. The marker counts only where the
-catalog does not have the table (or the partition).
+Only directories with names of these forms are touched. A directory whose removal has begun holds the marker `dropped`,
+so that half a table is never taken for a whole one, whatever happens to the catalog meanwhile. The marker counts only
+if the catalog does not have the table (or the partition).
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from fluss.server.storage.files import FileSystem, make_directories
 DATA_DIRECTORY_NAME = "data"
 ORPHANS_DIRECTORY_NAME = "orphans"
 DROPPED_MARKER_NAME = "dropped"
-# Files of the server in the directory of a table, besides its buckets: they go with the last bucket.
+# Files that the server keeps in a table's directory beside its buckets. They are removed with the last bucket.
 TABLE_FILE_NAMES = frozenset({DROPPED_MARKER_NAME, RECORD_FILE_NAME, f"{RECORD_FILE_NAME}.tmp"})
 
 _TABLE_DIRECTORY = re.compile(r".+-(\d{1,19})")
@@ -33,7 +33,7 @@ _BUCKET_DIRECTORY = re.compile(r"log-\d+")
 
 
 class FoundDirectory(NamedTuple):
-    """A directory below `data`; `partition_id` None for the directory of a whole table."""
+    """A directory below `data`; `partition_id` is None for the directory of a whole table."""
 
     path: Path
     table_id: int
@@ -41,7 +41,7 @@ class FoundDirectory(NamedTuple):
 
     @property
     def is_marked(self) -> bool:
-        """Whether its removal has begun."""
+        """True if its removal has begun."""
         return (self.path / DROPPED_MARKER_NAME).exists()
 
 
@@ -63,14 +63,14 @@ def list_directories(data_directory: Path) -> list[FoundDirectory]:
 
 
 def bucket_directories(directory: Path) -> list[Path]:
-    """The directories of buckets in the directory of a table or partition, or that bucket itself."""
+    """The bucket directories below the directory of a table or partition, or `directory` itself if it is one."""
     if _BUCKET_DIRECTORY.fullmatch(directory.name):
         return [directory]
     return [found for child in subdirectories(directory) for found in bucket_directories(child)]
 
 
 def subdirectories(directory: Path) -> Iterable[Path]:
-    """Real directories in a directory, by name; none where there is no such directory."""
+    """The directories in a directory, sorted by name, without symbolic links. Empty if it does not exist."""
     try:
         children = sorted(directory.iterdir())
     except (FileNotFoundError, NotADirectoryError):
@@ -79,28 +79,28 @@ def subdirectories(directory: Path) -> Iterable[Path]:
 
 
 def mark_dropped(directory: Path, files: FileSystem) -> None:
-    """Note that the removal of a directory begins. Without a directory, or room for a file, there is no mark."""
-    with contextlib.suppress(OSError):  # the drop itself is in the catalog: the mark is for the case that it is lost
+    """Mark a directory whose removal begins. Without the directory, or without room for a file, there is no mark."""
+    with contextlib.suppress(OSError):  # the catalog has the drop: the mark is only needed if the catalog is lost
         files.close(files.open_write(str(directory / DROPPED_MARKER_NAME)))
 
 
 def remove_empty(directories: Iterable[Path], files: FileSystem) -> None:
-    """Remove directories, inner ones first, as long as only the server's own notes about the table are in them."""
+    """Remove directories, given from the inside out, until one holds more than the server's own files."""
     for directory in directories:
         try:
             names = set(files.list_directory(str(directory)))
             if not names <= TABLE_FILE_NAMES:
-                return  # Other buckets are still in it; the last one removes it.
+                return  # Other buckets are still in it; the removal of the last one removes the directory.
             for name in names:
                 with contextlib.suppress(FileNotFoundError):
                     files.unlink(str(directory / name))
             files.remove_directory(str(directory))
         except OSError:
-            return  # Another tablet was faster, or the search for left-over files has to do it.
+            return  # Another tablet was faster, or the search for leftover files will remove it.
 
 
 def move_to_orphans(data_dir: Path, directory: Path, files: FileSystem) -> Path:
-    """Put a directory below `DIR/data` aside, with everything in it; returns where it is now."""
+    """Move a directory below `DIR/data` to the orphans, with everything in it; returns its new path."""
     target = data_dir / ORPHANS_DIRECTORY_NAME / directory.relative_to(data_dir / DATA_DIRECTORY_NAME)
     make_directories(files, str(target.parent))
     number = 1

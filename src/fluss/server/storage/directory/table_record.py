@@ -1,9 +1,9 @@
-"""`table.json` in the directory of a table: what the catalog says about it, for the day on which the catalog is lost.
+"""`table.json` in the directory of a table: a copy of its catalog entry, in case the catalog is lost.
 
-It is written by the coordinator after each change of the table, when the change is durable in the catalog. `change` is
-the catalog's change number then, so a record is never ahead of the catalog it was copied from; a catalog that is behind
-a record is older than the table. `catalog_id` tells catalogs apart that have nothing to do with each other. Readers get
-None for a record that is missing or damaged: a table of an earlier version has none, and a power loss may tear one.
+The coordinator writes it after each change of the table, once the change is durable in the catalog. `change` is the
+catalog's change number at that time, so a record is never ahead of the catalog it was copied from, and a catalog that
+is behind a record is older than the table. `catalog_id` distinguishes unrelated catalogs. Readers get None for a
+record that is missing or damaged: a table of an earlier version has none, and a power loss may tear one.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ RECORD_VERSION = 1
 
 @dataclass(frozen=True)
 class TableRecord:
-    """A table as its catalog had it. Descriptors and schemas are the catalog's own texts."""
+    """A table as stored in the catalog. Descriptors and schemas are the catalog's own JSON strings."""
 
     catalog_id: int
     change: int
@@ -40,7 +40,7 @@ class TableRecord:
 
     @property
     def name(self) -> str:
-        """As people write it."""
+        """The qualified name, `database.table`."""
         return f"{self.database_name}.{self.table_name}"
 
 
@@ -57,7 +57,7 @@ def record_to_json(record: TableRecord) -> bytes:
 
 
 def read_record(directory: Path) -> TableRecord | None:
-    """The record in the directory of a table; None when there is none that can be trusted."""
+    """The record in the directory of a table; None if it is missing or damaged."""
     path = directory / RECORD_FILE_NAME
     try:
         node = json.loads(path.read_bytes())

@@ -1,12 +1,13 @@
-"""The files of a store at one moment, ready to be copied away.
+"""The files of a store at one moment, ready to be copied.
 
-A checkpoint is a directory of hard links to the rows' files (`*.sst`, never changed once written) and of copies of the
-few small files that say which of them belong to the database. So it costs no room and takes milliseconds.
+A checkpoint is a directory of hard links to the files with rows (`*.sst`, which never change once written) and of
+copies of the few small files that list which of them belong to the database. So it takes no disk space and only
+milliseconds.
 
-The store's own note lies among the rows, under the empty key, and other readers of a snapshot would take it for a row.
-The checkpoint is therefore opened once, by itself: its note tells exactly how much of the changelog these files have,
-and is then deleted, which leaves one more small file. That file gets a number that the store will use for another file
-later, so it must not be taken for one of the store's (`from_store`).
+The store keeps its `Applied` note among the rows, under the empty key, and other readers of a snapshot would take it
+for a row. The checkpoint is therefore opened once as a database of its own: its note states exactly how much of the
+changelog these files contain, and is then deleted, which adds one more small file. That file gets a number that the
+store will use for another file later, so it must not be taken for one of the store's (`from_store`).
 """
 
 from __future__ import annotations
@@ -28,14 +29,14 @@ from fluss.server.storage.kv.store_options import readable_table_options, withou
 
 CHECKPOINT_DIRECTORY = "checkpoint"
 ROWS_SUFFIX = ".sst"
-# What makes up a database besides the rows; everything else (locks, logs of what happened) stays behind.
+# The other files that belong to a database; everything else (locks, RocksDB's own log) is not copied.
 _SMALL_FILES = ("CURRENT", "MANIFEST-", "OPTIONS-")
 _OPEN_FILES = 16
 _WRITE_BUFFER_BYTES = 64 * 1024
 
 
 class CheckpointFile(NamedTuple):
-    """One file. Of the same store, a file `from_store` of the same name is always the same file."""
+    """One file. Two files of a store with the same name and `from_store` set have the same content."""
 
     path: Path
     size_bytes: int
@@ -44,14 +45,14 @@ class CheckpointFile(NamedTuple):
 
 
 class StoreFiles(NamedTuple):
-    """Linked files, the store's note still among them, and which store they are from."""
+    """Linked files that still contain the store's note, and the identity of the store."""
 
     directory: Path
     store_id: str
 
 
 class StoreCheckpoint(NamedTuple):
-    """The files, how much of the changelog they contain, and which store they are from."""
+    """The files, how much of the changelog they contain, and the identity of the store."""
 
     applied: Applied
     files: tuple[CheckpointFile, ...]
@@ -59,9 +60,9 @@ class StoreCheckpoint(NamedTuple):
 
 
 def link_files(store: KvStore) -> StoreFiles:
-    """Link the files of a store, which takes milliseconds if it was flushed a moment ago. OSError: not possible now.
+    """Link the files of a store; takes milliseconds if it was just flushed. OSError if that is not possible now.
 
-    Called by the thread that writes to the store: in the middle of a write the note would lag behind the rows.
+    Call it in the thread that writes to the store: in the middle of a write the note would lag behind the rows.
     """
     directory = checkpoint_directory(store.directory)
     store.link_files(directory)
@@ -69,7 +70,7 @@ def link_files(store: KvStore) -> StoreFiles:
 
 
 def finish_checkpoint(linked: StoreFiles) -> StoreCheckpoint:
-    """Make a database of its own out of linked files. Blocks; belongs into a worker thread."""
+    """Turn linked files into a database of its own. Blocks: call it in a worker thread."""
     directory = linked.directory
     names = {path.name for path in directory.glob("*" + ROWS_SUFFIX)}
     applied = _take_note(directory)
@@ -82,17 +83,17 @@ def finish_checkpoint(linked: StoreFiles) -> StoreCheckpoint:
 
 
 def remove_checkpoint(store_directory: Path) -> None:
-    """Remove what there is of a checkpoint of a store. Blocks."""
+    """Remove the checkpoint of a store, even an incomplete one. Blocks."""
     shutil.rmtree(checkpoint_directory(store_directory), ignore_errors=True)
 
 
 def checkpoint_directory(store_directory: Path) -> Path:
-    """Where a checkpoint of a store lies while it is copied."""
+    """The directory of a store's checkpoint while it is copied."""
     return store_directory.with_name(CHECKPOINT_DIRECTORY)
 
 
 def _take_note(directory: Path) -> Applied:
-    """Read the note and delete it."""
+    """Read the store's note and delete it."""
     try:
         database = Rdict(str(directory), _options(), column_families={"default": _options()})
         try:
@@ -104,8 +105,8 @@ def _take_note(directory: Path) -> Applied:
     except StoreDamagedError as error:
         raise OSError(str(error)) from error
     except Exception as error:  # RocksDB's bindings raise plain Exception
-        raise OSError(f"the checkpoint in {directory} cannot be opened: {error}") from error
-    # Opening wrote new ones; the old ones say nothing about this database any more.
+        raise OSError(f"cannot open the checkpoint in {directory}: {error}") from error
+    # Opening the database wrote a new file of options; the older ones no longer apply.
     for path in sorted(directory.glob("OPTIONS-*"))[:-1]:
         path.unlink()
     return applied
@@ -113,7 +114,7 @@ def _take_note(directory: Path) -> Applied:
 
 def _options() -> Options:
     options = Options(raw_mode=True)
-    options.set_disable_auto_compactions(True)  # The rows' files stay what they are in the store.
+    options.set_disable_auto_compactions(True)  # The files with rows stay the same as in the store.
     options.set_max_open_files(_OPEN_FILES)
     options.set_write_buffer_size(_WRITE_BUFFER_BYTES)
     options.set_skip_stats_update_on_db_open(True)

@@ -1,8 +1,8 @@
-"""Values of keys, each put on top of the ones before it.
+"""Values by key, where later puts override earlier ones.
 
-To bring the rows of a large put into one dict with all others takes longer than most other steps of the put, and while
-a table is filled with new keys nobody asks for them but a few. So the rows of large puts are left as they came, up to
-`MAX_PARTS` puts, until somebody asks for many keys. Owned by the loop thread.
+Merging the rows of a large put into one dict with all others takes longer than most other steps of the put, and while a
+table is filled with new keys, few of them are looked up. So each large put keeps its own dict, for up to `MAX_PARTS`
+puts, until many keys are looked up at once. Owned by the loop thread.
 """
 
 from __future__ import annotations
@@ -11,24 +11,24 @@ from collections.abc import Sequence
 
 Rows = dict[bytes, bytes | None]
 
-# A put of at least that many rows is left as it came.
+# A put of at least this many rows keeps its own dict.
 MIN_PART_ROWS = 1_000
 MAX_PARTS = 32
-# Whoever asks for more keys had better look into one dict.
+# Looking up more keys than this is faster in one merged dict.
 MAX_KEYS_OF_PARTS = 1_000
 
 
 class Generation:
-    """See the module text."""
+    """The newest values of a set of keys, in up to `MAX_PARTS` dicts."""
 
     __slots__ = ("_parts",)
 
     def __init__(self) -> None:
-        # From the oldest to the newest. The first one is our own; the others belong to puts and are not changed.
+        # From the oldest to the newest. The first one is our own; the others belong to puts and must not change.
         self._parts: list[Rows] = [{}]
 
     def add(self, entries: Rows) -> None:
-        """These are the newest values of their keys."""
+        """Add the newest values of some keys."""
         if len(entries) >= MIN_PART_ROWS and len(self._parts) < MAX_PARTS:
             self._parts.append(entries)
         else:
@@ -36,7 +36,7 @@ class Generation:
             self._parts[0].update(entries)
 
     def parts(self, key_count: int) -> Sequence[Rows]:
-        """Where to look for that many keys: dicts, of which a later one wins."""
+        """The dicts in which to look up `key_count` keys; a later one overrides the earlier ones."""
         if key_count > MAX_KEYS_OF_PARTS:
             self._join()
         return self._parts

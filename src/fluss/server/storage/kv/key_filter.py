@@ -1,16 +1,16 @@
-"""Which keys a bucket surely does not have, so that the store need not be asked for them.
+"""A Bloom filter of the keys that a bucket may have, so that the store is not asked for keys that are surely new.
 
 A put has to know the old row of every key. Most rows that are loaded into a table are new, and asking RocksDB for a key
-that is not there costs about as much as all the rest of a put. The filter answers for a whole batch with a few array
-operations.
+that it does not have costs about as much as all the rest of a put. The filter answers for a whole batch with a few
+array operations.
 
-Each key sets four bits of one 64-bit word; a key whose bits are not all set was never noted. The bits of other keys
-may pretend that a key is there (one in a hundred), then the store is asked as ever. Keys that are deleted stay noted.
-A layer holds a number of keys; when it is full, the next, larger one takes the new keys, and all are asked.
+Each key sets four bits of one 64-bit word; a key whose bits are not all set was never added. About one absent key in a
+hundred finds all its bits set by other keys; then the store is asked as usual. Deleted keys stay in the filter. A layer
+holds a fixed number of keys; when it is full, a larger one takes the new keys, and all layers are searched.
 
-Invariant: every key that a put may have written was noted before, since the bucket was empty. So only buckets that are
-opened empty have a filter; after a restart of the server they have none. When all filters of the process use
-`KEY_FILTERS_BYTES`, the one that wants more gives up and says of every key that it may be there. Of the loop thread.
+Invariant: the filter has every key that a put may have written since the bucket was empty. So only buckets that are
+opened empty have a filter; after a restart of the server they have none. When the filters of the process together use
+`KEY_FILTERS_BYTES`, a filter that needs more gives up: every key may be present then. Owned by the loop thread.
 """
 
 from __future__ import annotations
@@ -28,22 +28,22 @@ FIRST_LAYER_KEYS = 16_384
 LAYER_GROWTH = 4
 BITS_PER_KEY = 16
 WORD_BITS = 64
-# Keys of small batches are noted together: an array operation costs the same for one key and for a hundred.
+# Keys of small batches are added together: an array operation costs the same for one key and for a hundred.
 MAX_QUEUED_KEYS = 4_096
 
 _U = np.uint64
-# Where in the hash the second, third and fourth bit are.
+# Shifts of the hash that give the second, third and fourth bit.
 _MORE_BITS = (_U(6), _U(12), _U(18))
 _WORD_BYTES = 8
 _START = _U(0x9E3779B97F4A7C15)
 _FACTOR = _U(0xFF51AFD7ED558CCD)
 _FACTOR_2 = _U(0xC4CEB9FE1A85EC53)
-# By the number of bytes that are left of a key: which bytes of a word are its.
+# Indexed by the number of bytes that are left of a key: a mask of the word's bytes that belong to it.
 _MASKS = np.array([(1 << (8 * size)) - 1 for size in range(_WORD_BYTES + 1)], np.uint64)
 
 
 def hash_keys(keys: Any) -> UInt64s:
-    """64-bit hashes of the keys of a binary array, eight bytes of all keys at a time."""
+    """64-bit hashes of the keys of a binary array, computed eight bytes of all keys at a time."""
     data, offsets = binary_parts(keys)
     first, last = int(offsets[0]), int(offsets[-1])
     source = PaddedSource(memoryview(data)[first:last])
@@ -70,14 +70,14 @@ class FilterMemory:
         self._free_bytes = limit_bytes
 
     def take(self, size_bytes: int) -> bool:
-        """Whether there was room."""
+        """Reserve bytes; False if there are not enough left."""
         if size_bytes > self._free_bytes:
             return False
         self._free_bytes -= size_bytes
         return True
 
     def give_back(self, size_bytes: int) -> None:
-        """A filter is gone."""
+        """Release the bytes of a filter that is gone."""
         self._free_bytes += size_bytes
 
 
@@ -91,7 +91,7 @@ class _Layer:
         self._words: UInt64s = np.zeros(_words_of(capacity), np.uint64)
 
     def _places(self, hashes: UInt64s) -> tuple[UInt64s, UInt64s]:
-        """Word and bits of each key: the upper half of the hash says where, the lower one which bits."""
+        """Word and bits of each key: the upper half of the hash selects the word, the lower half the bits."""
         places = (hashes >> _U(32)) * _U(len(self._words)) >> _U(32)
         mask = _U(WORD_BITS - 1)
         bits = _U(1) << (hashes & mask)
@@ -108,14 +108,14 @@ class _Layer:
         self.room -= len(hashes)
         places, bits = self._places(hashes)
         while len(places):
-            # Of several keys of one word only one is sure to get its bits: the others are taken in the next round.
+            # If several keys share a word, only one of them is sure to set its bits: the others are added again.
             self._words[places] |= bits
             missing = self._words[places] & bits != bits
             places, bits = places[missing], bits[missing]
 
 
 class KeyFilter:
-    """See the module text."""
+    """The filter of one bucket: layers of bits, and keys that are queued to be added."""
 
     def __init__(self, memory: FilterMemory) -> None:
         self._memory = memory
@@ -125,11 +125,11 @@ class KeyFilter:
 
     @property
     def is_useful(self) -> bool:
-        """Whether it can still tell that keys are not there."""
+        """True while it can rule out keys; False once it has given up."""
         return self._layers is not None
 
     def note(self, keys: Sequence[bytes]) -> None:
-        """These keys may be there from now on."""
+        """Add keys."""
         if self._layers is None:
             return
         self._queued += keys
@@ -137,12 +137,12 @@ class KeyFilter:
             self._note_queued()
 
     def note_and_find(self, keys: Any) -> Bools | None:
-        """Which keys of a binary array may have been there before; None: any. From now on all of them may be there."""
+        """Add the keys of a binary array; returns which of them may have been there before, or None for any of them."""
         self._note_queued()
         return None if self._layers is None else self._note(hash_keys(keys))
 
     def close(self) -> None:
-        """Say that every key may be there, and use no more memory."""
+        """Give up: every key may be present, and the memory is released."""
         self._memory.give_back(self._size_bytes)
         self._layers, self._size_bytes, self._queued = None, 0, []
 

@@ -1,18 +1,19 @@
 """The key-value half of a primary-key bucket, on top of its log.
 
-Theory. The log is the truth; the store is what the log says, by key. A put becomes a changelog batch, which is appended
-like any other, and a pending put beside it. When the log reports that the batch is as durable as `log.flush` asks for,
-its rows go into the store, *before* anybody else hears of it: this object is the first listener of the high watermark.
-So readers of the log are never ahead of the store, and an acknowledged put is found by the next lookup. Very many rows
-go into the store in steps; until the last one everything else waits (`log.held_commits`), and scans wait, too, since
-what the store has between two steps belongs to no offset of the changelog (`is_between_states`).
+Theory. The log is the truth; the store is derived from it and holds the newest row of each key. A put becomes a
+changelog batch, which is appended like any other, and a pending put beside it. When the log reports that the batch is
+as durable as `log.flush` asks for, its rows go into the store *before* any other listener is called: this object is the
+first listener of the high watermark. So readers of the log are never ahead of the store, and the next lookup finds an
+acknowledged put. Very many rows go into the store in steps; until the last step everything else waits
+(`log.held_commits`). Scans wait too, because between two steps the store matches no offset of the changelog
+(`is_between_states`).
 
     accepted: changelog queued, rows in the pre-write buffer, seen by later puts only
-    applied:  changelog durable, rows in the store, seen by everybody
+    applied:  changelog durable, rows in the store, seen by every reader
     failed:   changelog not written, rows taken back
 
-If the store itself fails, the bucket stops taking puts and answering lookups (11), and is opened again after a while
-(see `BucketRegistry.find`); the changelog has everything that was acknowledged, so nothing is lost. Owned by the loop
+If the store itself fails, the bucket refuses puts and lookups (error 11) and is opened again after a while (see
+`BucketRegistry.find`); the changelog has everything that was acknowledged, so nothing is lost. Owned by the loop
 thread, except for `open`.
 """
 
@@ -50,7 +51,7 @@ def kv_directory(log_directory: Path | str) -> Path:
 
 
 class KvBucket:
-    """See the module text."""
+    """An open primary-key bucket: its log, its store, and the puts between the two."""
 
     def __init__(self, log: BucketLog, store: KvStore, resources: KvResources, *, counts_rows: bool = True) -> None:
         self.log = log
@@ -58,16 +59,16 @@ class KvBucket:
         self._store = store
         self._dropped: FlussError | None = None
         self._pending = PreWriteBuffer(resources.recent_rows)
-        # Puts of tables that do not count rows do not ask for every key, so nobody would know which keys are new.
+        # Puts to tables that do not count rows do not look up every key, so the filter would miss keys.
         is_empty = log.log_end_offset == store.applied_offset == 0
         self._new_keys = KeyFilter(resources.filter_memory) if counts_rows and is_empty else None
         self._room = DiskRoom(log.committer.files, log.directory, log.options.reserved_free_bytes, store, resources)
         self._unflushed = resources.unflushed
         self._unflushed_rows = 0
         self._unflushed_batches = 0
-        # Whether rows of a put are in the store and others of it are not, nor is the note: no moment of the changelog.
+        # True while the store has some rows of a put, but not all of them nor the note: it matches no changelog offset.
         self.is_between_states = False
-        # How many puts were taken back.
+        # The number of puts that were taken back.
         self.failed_puts = 0
         log.held = HeldCommits(log, resources.long_work, Storing(self._takes_long, self._apply_steps))
         log.add_high_watermark_listener(self._apply_committed)
@@ -76,42 +77,42 @@ class KvBucket:
     def open(
         cls, log: BucketLog, table_format: KvTableFormat, resources: KvResources, restore: Restore | None = None
     ) -> KvBucket:
-        """Open the store beside an opened log and replay what it lacks. Blocks; nobody uses the log yet."""
+        """Open the store beside an opened log and replay what it lacks. Blocks; the log must not be in use yet."""
         directory = kv_directory(log.directory) / STORE_DIRECTORY
         store = open_store(directory, log, table_format, resources, restore)
         return cls(log, store, resources, counts_rows=table_format.counts_rows)
 
     @property
     def failure(self) -> FlussError | None:
-        """Why the rows cannot be used."""
+        """The reason why the rows cannot be used; None if they can."""
         return self._dropped or self._store.failure
 
     def check_usable(self) -> None:
-        """FlussError 11 when the store has failed."""
+        """Raise FlussError 11 if the store has failed."""
         if self.failure is not None:
             raise FlussError(self.failure.message, self.failure.error_code)
 
     @property
     def store(self) -> KvStore:
-        """The applied rows; FlussError 11 when the store has failed."""
+        """The applied rows; FlussError 11 if the store has failed."""
         self.check_usable()
         return self._store
 
     @property
     def applied_offset(self) -> int:
-        """Everything below this changelog offset is in the store."""
+        """The changelog offset below which everything is in the store."""
         return self._store.applied_offset
 
     @property
     def row_count(self) -> int:
-        """How many rows the store has; UNKNOWN_ROW_COUNT for tables that do not count them."""
+        """The number of rows in the store; UNKNOWN_ROW_COUNT for tables that do not count them."""
         return self._store.applied.row_count if self._counts_rows else UNKNOWN_ROW_COUNT
 
     def old_values(self, keys: list[bytes], array: Any = None) -> list[bytes | None]:
-        """The values that the next put meets, pending ones included; keys without one have None.
+        """The values that the next put will replace, pending ones included; None for keys without a value.
 
-        A table that counts its rows asks here for every key before it puts it: that is how new keys are told from
-        others. `array` may be the same keys as a binary array; for many keys that is faster.
+        Tables that count their rows look up every key here before they put it, to distinguish new keys from others.
+        `array` may hold the same keys as a binary array; for many keys that is faster.
         """
         if self._new_keys is None or not self._new_keys.is_useful:
             return self._find(keys)
@@ -142,15 +143,18 @@ class KvBucket:
         return values
 
     def check_accepts(self) -> None:
-        """FlussError 72 when rows come faster than they can be stored, 70 without room, 11 for a store that failed."""
+        """Raise FlussError 72 if rows come faster than they are stored, 70 for a full disk, 11 for a failed store."""
         store = self.store
         self._room.check_put(self._pending.size_bytes)
         if self._pending.size_bytes >= limits.MAX_PENDING_BYTES:
-            text = f"{self._pending.size_bytes} bytes of rows wait for the disk already; send again later"
+            text = (
+                f"{self._pending.size_bytes} bytes of rows are waiting for the disk, the limit is "
+                f"{limits.MAX_PENDING_BYTES}; retry later"
+            )
             raise FlussError(text, ErrorCode.STORAGE_BACKPRESSURE_EXCEPTION)
         if store.is_pressed:
             self._room.steer_compaction()
-            text = "the key-value store has to catch up with compaction; send again later"
+            text = "the compaction of the key-value store has fallen behind; retry later"
             raise FlussError(text, ErrorCode.STORAGE_BACKPRESSURE_EXCEPTION)
 
     def put(
@@ -161,9 +165,9 @@ class KvBucket:
         now_ms: int,
         content_bytes: int | None = None,
     ) -> Append:
-        """Append a changelog batch whose rows leave `entries` behind, of about so many bytes.
+        """Append a changelog batch that results in `entries`, of about `content_bytes`.
 
-        FlussError: nothing was accepted.
+        If it raises FlussError, nothing was accepted.
         """
         append = self.log.append(memoryview(changelog), now_ms, _nothing)
         assert not append.duplicate, "sequences are checked before rows are merged"
@@ -177,18 +181,18 @@ class KvBucket:
             self._pending.take_back(put)
 
     def _apply_committed(self) -> None:
-        """Listener of the high watermark: bring the rows of durable puts into the store."""
+        """Listener of the high watermark: write the rows of durable puts to the store."""
         for _ in self._apply_steps(self.log.high_watermark):
             pass
 
     def _takes_long(self, offset: int) -> bool:
-        """Whether the rows of puts below an offset are so many that they are stored in steps."""
+        """True if the puts below an offset have so many rows that they are stored in steps."""
         return sum([len(put.entries) for put in self._pending.up_to(offset)]) > limits.STORED_AT_ONCE_ROWS
 
     def _apply_steps(self, offset: int) -> Iterator[None]:
-        """Bring the rows of puts below a durable offset into the store.
+        """Write the rows of puts below a durable offset to the store.
 
-        They stay pending until the last one is there: puts that come meanwhile meet them.
+        They stay pending until the last one is written, so that puts that arrive meanwhile see them.
         """
         try:
             puts = self._pending.up_to(offset)
@@ -204,13 +208,13 @@ class KvBucket:
                 self.is_between_states = True
                 yield
                 if self.failure is not None:
-                    return  # dropped meanwhile: a worker removes the files
+                    return  # dropped in the meantime: a worker thread removes the files
             self._pending.take_up_to(offset)
             self._flush_if_due(puts)
         except Exception as error:
-            # These rows are in no buffer any more: whatever went wrong, the note must not move past them.
+            # These rows are no longer in a buffer: whatever went wrong, the note must not move past them.
             self._pending.take_up_to(offset)
-            text = f"rows could not be stored in {self._store.directory}: {error!r}"
+            text = f"cannot store rows in {self._store.directory}: {error!r}"
             self._store.failure = self._store.failure or FlussError(text, ErrorCode.KV_STORAGE_EXCEPTION)
             _logger.error("%s", self._store.failure.message, exc_info=None if isinstance(error, FlussError) else error)
         finally:
@@ -225,7 +229,7 @@ class KvBucket:
             self._unflushed.wrote(self)
 
     def flush(self) -> None:
-        """Begin to bring all rows of the store into files; FlussError 11 when the store fails."""
+        """Start to flush all rows of the store to files; FlussError 11 if the store fails."""
         self._unflushed.flushed(self)
         self._unflushed_rows = self._unflushed_batches = 0
         self._room.steer_compaction()
@@ -233,33 +237,33 @@ class KvBucket:
 
     @property
     def is_flushing(self) -> bool:
-        """Whether rows are on their way into files."""
+        """True while rows are being flushed to files."""
         return self._store.is_flushing
 
     def close(self) -> None:
-        """Write the store's rows into files; the log was closed before, so nothing is pending. Blocks."""
+        """Flush the store's rows to files and close it. The log was closed before, so nothing is pending. Blocks."""
         self.log.remove_high_watermark_listener(self._apply_committed)
         self._forget()
         failure = self._store.failure
         if failure is not None:
-            # Its frames hold iterators, which hold the files open: nobody could open the store again.
+            # Its frames refer to iterators, which keep the files open: the store could not be opened again.
             failure.__traceback__ = failure.__cause__ = failure.__context__ = None
         try:
             self._store.close()
         except Exception as error:  # RocksDB's bindings raise plain Exception
             _logger.warning(
-                "the store of %s was not closed cleanly, the next start replays: %s", self.log.directory, error
+                "the store of %s was not closed cleanly, the next start replays its log: %s", self.log.directory, error
             )
 
     def _forget(self) -> None:
-        """Use no more of the memory that all buckets share."""
+        """Release the memory that all buckets share."""
         self._pending.close()
         self._unflushed.closed(self)
         if self._new_keys is not None:
             self._new_keys.close()
 
     def abandon(self) -> Callable[[], None]:
-        """The table was dropped: let the files go. Returns what removes them, for a worker thread."""
+        """Stop using the files of a dropped table. Returns a function that removes them, for a worker thread."""
         self.log.remove_high_watermark_listener(self._apply_committed)
         self._forget()
         self._dropped = FlussError(
@@ -275,4 +279,4 @@ class KvBucket:
 
 
 def _nothing() -> None:
-    """The changelog bytes belong to the append; nobody else wants them back."""
+    """The release callback of a changelog batch: its bytes belong to the append, so there is nothing to release."""

@@ -1,8 +1,8 @@
-"""Reading the log files of a bucket from an offset on, while nobody else uses the log yet.
+"""Reading the log files of a bucket from an offset on, before the log is in use.
 
 The readers of an open log belong to the loop; a replay runs in the thread that opens the bucket, and reads the files
-by itself. Every batch is checked, and that each begins where the one before it ended, up to the end of the log; a
-damaged or missing one ends the replay with an error, because what follows it would be applied to a wrong state.
+itself. Up to the end of the log it checks every batch, and that each begins where the one before it ended. A damaged or
+missing batch ends the replay with an error, because the batches behind it would be applied to a wrong state.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from fluss.server.storage.log.segment import Segment, segment_file_name
 
 
 class TailBatch(NamedTuple):
-    """One batch of the log: where it lies, and the place behind it."""
+    """One batch of the log and its position in a segment."""
 
     view: memoryview
     position: int
@@ -31,7 +31,7 @@ class TailBatch(NamedTuple):
 
 
 def read_tail(log: BucketLog, offset: int, segment_base: int, position: int) -> Iterator[TailBatch]:
-    """All batches from `offset` on. `position` in a segment is where it should lie; if not, it is searched."""
+    """All batches from `offset` on. If the batch is not at the expected `position` of its segment, it is searched."""
     if offset >= log.log_end_offset:
         return
     expected = offset
@@ -73,18 +73,18 @@ def _begins_at(view: memoryview, position: int, offset: int) -> bool:
 
 
 def _missing(log: BucketLog, segment: Segment, first: int, after: int) -> FlussError:
-    """Somewhere between the segment that should have the first of them and the one that goes on behind them."""
+    """The error for missing offsets, with the files between which they must have been."""
     before = log.segment_of(first)
     text = (
         f"the changelog lacks offsets {first} to {after - 1}: {before.log_path} or one of the files up to "
-        f"{segment.log_path} is damaged, cut or gone ({segment_file_name(_end_of(before))} if a whole segment is "
-        "missing); rows cannot be rebuilt from it"
+        f"{segment.log_path} is damaged, truncated or missing ({segment_file_name(_end_of(before))} if a whole segment "
+        "is missing); rows cannot be rebuilt from it"
     )
     return FlussError(text, ErrorCode.CORRUPT_RECORD_EXCEPTION)
 
 
 def _end_of(segment: Segment) -> int:
-    """The offset behind the last batch of the file, which is where the next file begins."""
+    """The offset after the last batch of the file, at which the next file begins."""
     end = segment.base_offset
     if segment.committed_size:
         for batch in _read_segment(segment, segment.base_offset, 0):

@@ -1,16 +1,16 @@
-"""Rows that are accepted and not yet in the store, and rows that were written lately.
+"""Rows that are accepted and not yet in the store, and rows that were written recently.
 
-A put is accepted before its changelog is on disk, and the next put has to see its rows. So each put keeps what it
-changes until the changelog is durable and the rows are in the store. The newest value of every key is kept a while
-longer than that: whoever writes a key once more soon is spared a read of the store, which costs more than all the rest.
+A put is accepted before its changelog is on disk, and the next put has to see its rows. So each put keeps its changes
+until the changelog is durable and the rows are in the store. The newest value of every key is kept a while longer: a
+put of the same key soon after does not have to read the store, which would cost more than all the rest of the put.
 
-Two generations of values by key (`Generation`). New ones go into `_young`; when that has grown to its share of memory
-(`RecentRows`), it becomes `_old`, and what was old is forgotten, unless a put of that age still waits.
+There are two generations of values by key (`Generation`). New values go into `_young`; when that has grown to its share
+of memory (`RecentRows`), it becomes `_old`, and the previous `_old` is evicted, unless it has rows of a pending put.
 
-Invariant: a key that one of `puts` changes is in a generation; what a generation says of a key, the younger first, is
-the newest value of it (None: it was removed). Puts leave at the front when they are applied, which makes the store say
-the same, and at the back when their append failed, which makes us forget everything but the puts that are left.
-Owned by the loop thread.
+Invariant: a key that one of `puts` changes is in a generation, and the value in the youngest generation that has a key
+is its newest value (None: it was removed). A put leaves at the front when it is applied, after which the store has the
+same values; it leaves at the back when its append failed, after which only the puts that are left are kept. Owned by
+the loop thread.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ _FIRST_NUMBER = 0
 
 
 class PendingPut:
-    """What one put changes: values by key (None removes), and by how much the number of rows changes."""
+    """The changes of one put: values by key (None removes), and the change of the number of rows."""
 
     __slots__ = ("append", "entries", "number", "row_delta", "size_bytes")
 
@@ -53,7 +53,7 @@ class PendingPut:
 
 
 class PreWriteBuffer:
-    """See the module text."""
+    """The pending puts of one bucket, and the newest values of keys that were written recently."""
 
     def __init__(self, recent: RecentRows) -> None:
         self.puts: deque[PendingPut] = deque()
@@ -72,7 +72,7 @@ class PreWriteBuffer:
         row_delta: int,
         content_bytes: int | None = None,
     ) -> PendingPut:
-        """A put was accepted. Whoever knows about how many bytes the entries have spares us counting them."""
+        """Add a put that was accepted. `content_bytes`, the approximate size of its entries, saves counting them."""
         put = PendingPut(append, entries, row_delta, self._next_number, content_bytes)
         self._next_number += 1
         self.puts.append(put)
@@ -91,10 +91,10 @@ class PreWriteBuffer:
         return not self.puts or self.puts[0].number >= self._young_from
 
     def find(self, keys: list[bytes]) -> tuple[list[Any], list[int]]:
-        """The newest values of keys, as far as they are known here, and the positions of the keys that are not.
+        """The newest values of keys, as far as they are known here, and the positions of the unknown keys.
 
-        Keys lie all over memory, so a look at one costs more than all else here: the old generation is only asked for
-        keys that the young one does not know. Rows that are written in some order are mostly all in one of them.
+        Keys are scattered over memory, so that hashing one costs more than all else here. The old generation is
+        therefore only searched for keys that the young one lacks. Rows written in key order are mostly all in one.
         """
         values = _values_in(self._young.parts(len(keys)), keys)
         unknown = _not_known(values)
@@ -109,11 +109,11 @@ class PreWriteBuffer:
         return values, [position for position in unknown if values[position] is _NOT_KNOWN]
 
     def up_to(self, offset: int) -> list[PendingPut]:
-        """The oldest puts, as far as their changelog lies below `offset`."""
+        """The oldest puts, up to the last one whose changelog is below `offset`."""
         return list(takewhile(lambda put: put.append.next_offset <= offset, self.puts))
 
     def take_up_to(self, offset: int) -> list[PendingPut]:
-        """Remove the oldest puts, as far as their changelog lies below `offset`."""
+        """Remove and return the oldest puts, up to the last one whose changelog is below `offset`."""
         taken: list[PendingPut] = []
         while self.puts and self.puts[0].append.next_offset <= offset:
             put = self.puts.popleft()
@@ -122,7 +122,7 @@ class PreWriteBuffer:
         return taken
 
     def take_back(self, put: PendingPut) -> None:
-        """A put failed: what lies under its rows shows again. Rare, so everything is noted anew."""
+        """Remove a put that failed, so that earlier values are visible again. Rare, so everything is rebuilt."""
         if put in self.puts:
             self.puts.remove(put)
             self.size_bytes -= put.size_bytes
@@ -130,14 +130,14 @@ class PreWriteBuffer:
             self._recent.used(self, 0)
 
     def forget(self) -> None:
-        """Keep what waits, and nothing else."""
+        """Drop all rows except those of pending puts."""
         self._young, self._old, self._old_bytes = Generation(), Generation(), 0
         self._young_bytes, self._young_from = self.size_bytes, _FIRST_NUMBER
         for put in self.puts:
             self._young.add(put.entries)
 
     def close(self) -> None:
-        """The bucket is closed."""
+        """Release the memory when the bucket is closed."""
         self._young, self._old = Generation(), Generation()
         self._recent.used(self, 0)
 

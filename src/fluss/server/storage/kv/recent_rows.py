@@ -1,8 +1,8 @@
-"""The memory that buckets use for rows that were written lately (see `prewrite`), over all buckets of a process.
+"""The memory that the buckets of a process use together for rows that were written recently (see `prewrite`).
 
-Every bucket tells after a write how much it holds that it could forget. When all together hold more than the limit,
-those that wrote longest ago are told to forget, until it fits. The one that is writing keeps to about the limit by
-itself: each of its two generations may be half of it. Owned by the loop thread.
+After each write a bucket reports how many bytes it could drop. When all buckets together exceed the limit, those that
+wrote longest ago have to drop theirs until the total fits. The bucket that is writing stays near the limit by itself:
+each of its two generations may use half of it. Owned by the loop thread.
 """
 
 from __future__ import annotations
@@ -11,29 +11,29 @@ from collections import OrderedDict
 from typing import Protocol
 
 
-class Forgetful(Protocol):
-    """Holds rows that it can do without."""
+class Evictable(Protocol):
+    """A cache of rows that can be dropped at any time."""
 
     def forget(self) -> None:
-        """Keep only what is needed."""
+        """Drop all rows that are not needed."""
 
 
 class RecentRows:
-    """See the module text."""
+    """The budget that all buckets of a process share."""
 
     def __init__(self, limit_bytes: int) -> None:
         self.generation_bytes = limit_bytes // 2
         self._limit_bytes = limit_bytes
-        self._sizes: OrderedDict[Forgetful, int] = OrderedDict()
+        self._sizes: OrderedDict[Evictable, int] = OrderedDict()
         self._total_bytes = 0
 
     @property
     def total_bytes(self) -> int:
-        """What all buckets hold and could forget."""
+        """The bytes that all buckets together could drop."""
         return self._total_bytes
 
-    def used(self, buffer: Forgetful, size_bytes: int) -> None:
-        """A bucket has written, and holds that much that it could forget."""
+    def used(self, buffer: Evictable, size_bytes: int) -> None:
+        """Record that a bucket has written and could drop `size_bytes`; make others drop theirs if over the limit."""
         self._note(buffer, size_bytes)
         while self._total_bytes > self._limit_bytes:
             longest_ago = next(iter(self._sizes))
@@ -42,7 +42,7 @@ class RecentRows:
             longest_ago.forget()
             self._note(longest_ago, 0)
 
-    def _note(self, buffer: Forgetful, size_bytes: int) -> None:
+    def _note(self, buffer: Evictable, size_bytes: int) -> None:
         self._total_bytes += size_bytes - self._sizes.pop(buffer, 0)
         if size_bytes:
             self._sizes[buffer] = size_bytes

@@ -1,12 +1,14 @@
-"""Opening the store of a bucket: bring it to the end of its changelog.
+"""Opening the store of a bucket and bringing it up to the end of its changelog.
 
-The note in the store says how far it is. Usually the store is behind, after a crash: the rest is replayed. It has to be
-made anew when it is ahead of the log (power was lost and the log, which was not synced with every write, lost its
-tail), when the log no longer has what follows the note, when its files cannot be opened, or when they are gone.
+The `Applied` note in the store gives the changelog offset up to which it is complete. After a crash the store is
+usually behind: the rest is replayed. It has to be rebuilt if it is ahead of the log (power was lost, and the log, which
+was not synced with every write, lost its tail), if the log no longer has the offsets after the note, or if its files
+are missing or cannot be opened.
 
-Making it anew begins with the newest snapshot that can be had and fits to the log (`Restore`), else with nothing, which
-needs the whole changelog; the changelog behind the oldest snapshot is never deleted, nor any of it without a snapshot.
-The old files are put aside, not removed, and not before the new ones are complete. Runs in the opening thread.
+A rebuild starts from the newest available snapshot that matches the log (`Restore`), or else from an empty store, which
+needs the whole changelog. The changelog after the oldest snapshot is never deleted, nor any of it while there is no
+snapshot. The old files are moved aside, not removed, and only when the new ones are complete. Runs in the opening
+thread.
 """
 
 from __future__ import annotations
@@ -34,8 +36,8 @@ from fluss.server.storage.log.bucket_log import BucketLog
 
 _logger = logging.getLogger(__name__)
 
-# Puts a store from a snapshot into a directory, which does not exist: one whose note lies between the two offsets.
-# False when there is none.
+# Restores a store from a snapshot into a directory that does not exist yet. Its note is between the two offsets.
+# Returns False if there is no such snapshot.
 Restore: TypeAlias = Callable[[Path, int, int], bool]
 _RESTORED_SUFFIX = ".restored"
 
@@ -47,12 +49,12 @@ def open_store(
     resources: KvResources,
     restore: Restore | None = None,
 ) -> KvStore:
-    """The store of a bucket, with everything in it that its log has."""
+    """Open the store of a bucket and apply everything that its log has."""
     store, is_new = _open_usable(directory, log, resources, restore)
     try:
         if replay(store, log, table_format):
-            # Or a server that crashes again and again would replay more and more. One that was made anew has to be
-            # in files before the changelog behind a snapshot may be deleted.
+            # Without it a server that crashes repeatedly would replay more each time. A rebuilt store has to be in
+            # files before the changelog after a snapshot may be deleted.
             store.flush(wait=is_new)
     except BaseException:
         store.abandon()
@@ -63,7 +65,7 @@ def open_store(
 def _open_usable(
     directory: Path, log: BucketLog, resources: KvResources, restore: Restore | None
 ) -> tuple[KvStore, bool]:
-    """A store that a replay brings to the end of the log, and whether it was made anew."""
+    """A store that a replay can bring to the end of the log, and whether it was rebuilt."""
     reason = ""
     if directory.exists():
         try:
@@ -75,36 +77,35 @@ def _open_usable(
             if not reason:
                 return store, False
             store.abandon()
-    return _make_anew(directory, log, resources, restore, reason), True
+    return _rebuild(directory, log, resources, restore, reason), True
 
 
 def _mismatch(store: KvStore, log: BucketLog) -> str:
-    """Why the log cannot continue a store; empty if it can."""
+    """The reason why a replay of the log cannot complete a store; empty if it can."""
     if store.applied_offset > log.log_end_offset:
-        return f"it contains the changelog up to {store.applied_offset}, which ends at {log.log_end_offset}"
+        return f"it contains changelog offsets up to {store.applied_offset}, but the log ends at {log.log_end_offset}"
     for first, following in log.lost:
         if first < store.applied_offset < following:
-            return f"it contains the changelog up to {store.applied_offset}, which lost everything from {first} on"
+            return f"it contains changelog offsets up to {store.applied_offset}, but the log lost those from {first} on"
     if store.applied_offset < log.local_start_offset:
-        return f"it needs the changelog from {store.applied_offset} on, which begins at {log.local_start_offset}"
+        return f"it needs the changelog from {store.applied_offset} on, but the log begins at {log.local_start_offset}"
     return ""
 
 
-def _make_anew(
-    directory: Path, log: BucketLog, resources: KvResources, restore: Restore | None, reason: str
-) -> KvStore:
+def _rebuild(directory: Path, log: BucketLog, resources: KvResources, restore: Restore | None, reason: str) -> KvStore:
     restored = directory.with_name(directory.name + _RESTORED_SUFFIX)
     remove(restored)  # of an attempt that was cut short
     found = restore is not None and restore(restored, log.local_start_offset, log.log_end_offset)
     if not found and log.local_start_offset > 0:
-        text = f"the store in {directory} cannot be used ({reason or 'it is missing'}), the changelog before offset "
-        text += (
-            f"{log.local_start_offset} is not here to build it anew, and no snapshot can be had; nothing was removed"
+        text = (
+            f"the store in {directory} cannot be used ({reason or 'it is missing'}) and cannot be rebuilt: the "
+            f"changelog before offset {log.local_start_offset} is not on this disk, and no snapshot is available; "
+            "nothing was removed"
         )
         raise FlussError(text, ErrorCode.KV_STORAGE_EXCEPTION)
     if reason:
         source = "a snapshot" if found else "its changelog"
-        _logger.warning("the store in %s is built anew from %s: %s", directory, source, reason)
+        _logger.warning("rebuilding the store in %s from %s: %s", directory, source, reason)
     put_aside(directory)
     if found:
         put_in_place(restored, directory)
@@ -112,7 +113,7 @@ def _make_anew(
 
 
 def replay(store: KvStore, log: BucketLog, table_format: KvTableFormat) -> int:
-    """Apply what the log has and the store has not; returns the number of changelog rows."""
+    """Apply the part of the log that the store lacks; returns the number of changelog rows."""
     start = store.applied
     assert log.local_start_offset <= start.log_offset <= log.log_end_offset, "checked when the store was opened"
     group: dict[bytes, bytes | None] = {}
@@ -120,7 +121,7 @@ def replay(store: KvStore, log: BucketLog, table_format: KvTableFormat) -> int:
     last: TailBatch | None = None
     for last in read_tail(log, start.log_offset, start.segment_base, start.position):
         entries, added = _entries(table_format, last, log)
-        # Later values of a key replace earlier ones, but keep their place: order among keys does not matter.
+        # A later value of a key replaces the earlier one at its place in the dict: the order of keys does not matter.
         group.update(entries)
         row_count = row_count + added if table_format.counts_rows else UNKNOWN_ROW_COUNT
         grouped += last.header.record_count
@@ -141,10 +142,8 @@ def _entries(table_format: KvTableFormat, batch: TailBatch, log: BucketLog) -> t
         columns, change_types = table_format.changelog.decode(batch.view, batch.position, header=batch.header)
         return table_format.entries(columns, change_types)
     except (CorruptBatch, ValueError) as error:
-        text = (
-            f"the changelog in {log.directory} has a batch at offset {batch.header.base_offset} that cannot be read: "
-        )
-        raise FlussError(text + str(error), ErrorCode.CORRUPT_RECORD_EXCEPTION) from error
+        text = f"cannot read the changelog batch at offset {batch.header.base_offset} in {log.directory}: {error}"
+        raise FlussError(text, ErrorCode.CORRUPT_RECORD_EXCEPTION) from error
 
 
 def _applied(batch: TailBatch, row_count: int) -> Applied:

@@ -1,15 +1,16 @@
 """The rows of one bucket in RocksDB.
 
-Keys are primary-key bytes, values are schema id and row. Under the empty key, which is no primary key, lies the
-`Applied` note: how far the changelog is contained. It is written in the same write batch as the last rows it covers.
+Keys are primary-key bytes, values are schema id and row. The empty key, which is no valid primary key, holds the
+`Applied` note: how much of the changelog the rows contain. It is written in the same write batch as the last rows it
+covers.
 
 Crash safety. RocksDB's own log is off. Write batches reach its files in the order in which they were written and never
-in parts, so after a crash the store is as it was after some earlier write call. A group of rows may be several calls;
-the note moves only with the last one, and replaying a group again gives the same rows. So whatever a crash leaves,
-replaying the log from the note on gives exactly the state of the log.
+in part, so after a crash the store is as it was after some earlier write call. A group of rows may take several calls;
+the note moves only with the last one, and replaying a group again gives the same rows. So after any crash, replaying
+the log from the note on gives exactly the state of the log.
 
-A store is created under another name and renamed when it is complete, so a crash while creating it leaves nothing that
-looks like a store. One thread at a time may call: the opening thread, then the loop.
+A store is created under another name and renamed when it is complete, so a crash during creation leaves nothing that
+looks like a store. Only one thread at a time may call: the opening thread, then the loop.
 """
 
 from __future__ import annotations
@@ -50,9 +51,9 @@ _Result = TypeVar("_Result")
 
 
 class Applied(NamedTuple):
-    """How far the changelog is contained: everything below `log_offset`, which lies at `position` of a segment.
+    """How much of the changelog the rows contain: all below `log_offset`, which is at `position` of a segment.
 
-    `row_count` is UNKNOWN_ROW_COUNT for tables whose changelog does not tell inserts from updates.
+    `row_count` is UNKNOWN_ROW_COUNT for tables whose changelog does not distinguish inserts from updates.
     """
 
     log_offset: int = 0
@@ -62,22 +63,22 @@ class Applied(NamedTuple):
 
 
 class StoreDamagedError(Exception):
-    """The files are not those of a whole store; they can be made anew from the changelog."""
+    """The files of a store are damaged or incomplete; it has to be rebuilt from the changelog."""
 
 
-class KvSnapshot(NamedTuple):
-    """The rows as they were at one moment, in key order and in pieces, and the changelog offset of that moment.
+class StoreView(NamedTuple):
+    """The rows at one moment, as lists in key order, and the changelog offset of that moment.
 
-    The iterator holds on to its moment from its creation on, and keeps files alive until it is dropped. (Snapshots of
-    the bindings would not do: iterators made from them show later rows too.)
+    The iterator keeps showing the moment of its creation, and keeps files alive until it is dropped. (The snapshots of
+    the bindings cannot be used: iterators over them also show later rows.)
     """
 
     applied: Applied
-    pieces: Iterator[Rows]
+    row_lists: Iterator[Rows]
 
 
 class KvStore:
-    """See the module text."""
+    """An open RocksDB database with the rows of one bucket."""
 
     def __init__(self, database: Rdict, directory: Path, applied: Applied) -> None:
         self._database = database
@@ -86,16 +87,16 @@ class KvStore:
         self._write_options = without_log()
         self.is_closed = False
         self._is_compacting = True
-        # Set when RocksDB refuses to go on, or has met damaged rows: the store has to be opened again.
+        # Set when a call to RocksDB failed, for damaged rows for instance: the store has to be opened again.
         self.failure: FlussError | None = None
 
     @classmethod
     def open(cls, directory: Path, resources: KvResources) -> KvStore:
-        """Open the store in `directory`, or make an empty one; StoreDamagedError when the files are no store."""
+        """Open the store in `directory`, or create an empty one; StoreDamagedError if the files are not a store."""
         if not directory.exists():
             _create(directory, resources)
         if _marker(directory).exists():
-            raise StoreDamagedError(f"{directory}: damaged rows were met")
+            raise StoreDamagedError(f"{directory}: damaged rows were found earlier")
         try:
             database = _open_database(directory, resources)
             note = database.get(NOTE_KEY)
@@ -106,41 +107,41 @@ class KvStore:
             raise FlussError(text, _code(error)) from error
         try:
             applied = read_note(note, directory)
-        except FlussError:  # of a later version: let go of it, whoever knows it may come
+        except FlussError:  # a later version wrote it: release the files for a server that can read them
             database.close()
             raise
         return cls(database, directory, applied)
 
     @property
     def applied_offset(self) -> int:
-        """The next changelog offset that the rows do not contain yet."""
+        """The first changelog offset that the rows do not contain."""
         return self.applied.log_offset
 
     def multi_get(self, keys: list[bytes]) -> list[bytes | None]:
-        """The values of keys, in their order; None for what is not there."""
+        """The values of keys, in their order; None for missing keys."""
         if not keys:
             return []
         values: Any = self._call(self._database.get, keys)
         return values  # type: ignore[no-any-return]
 
     def write(self, entries: Mapping[bytes, bytes | None], applied: Applied) -> None:
-        """Store rows (None removes) and how far they bring the store; in several calls when there are many."""
+        """Store rows (None removes) and the note `applied` that goes with them; in several calls if there are many."""
         self.write_all((entries,), applied)
 
     def write_all(self, groups: Sequence[Mapping[bytes, bytes | None]], applied: Applied) -> None:
-        """The same for several groups: a row of a later one wins."""
+        """Store several groups of rows; if groups have the same key, the last one wins."""
         for _ in self.write_steps(groups, applied):
             pass
 
     def write_steps(self, groups: Sequence[Mapping[bytes, bytes | None]], applied: Applied) -> Iterator[None]:
-        """The same in steps of a few milliseconds. Between them the store is in no state that the log had."""
+        """Store groups of rows in steps of a few milliseconds. Between steps the store matches no state of the log."""
         assert applied.log_offset >= self.applied.log_offset, "the store never goes back"
         note = _NOTE.pack(_NOTE_VERSION, *applied)
         chunk_rows, remaining = limits.WRITE_CHUNK_ROWS, sum(map(len, groups))
         orders = [written_order(group) for group in groups]
         keys = chain.from_iterable([keys for keys, _ in orders])
         values = chain.from_iterable([values for _, values in orders])
-        # No value is empty, and this is several times faster than to look for None.
+        # Values are never empty, and this is several times faster than searching for None.
         has_deletes = not all(all(group.values()) for group in groups)
         while True:
             batch = WriteBatch(raw_mode=True)
@@ -158,15 +159,15 @@ class KvStore:
         self.applied = applied
 
     def scan(self, start: bytes = FIRST_KEY, limit: int | None = None) -> list[tuple[bytes, bytes]]:
-        """Keys and values in key order, beginning at `start`, at most `limit`."""
-        return self._call(lambda: list(islice(chain.from_iterable(self._pieces(start)), limit)))
+        """Keys and values in key order from `start` on, at most `limit` of them."""
+        return self._call(lambda: list(islice(chain.from_iterable(self._row_lists(start)), limit)))
 
     def scan_prefix(self, prefix: bytes) -> list[tuple[bytes, bytes]]:
         """Keys and values of the keys that begin with `prefix`, in key order."""
 
         def collect() -> list[tuple[bytes, bytes]]:
             found = []
-            for key, value in chain.from_iterable(self._pieces(prefix)):
+            for key, value in chain.from_iterable(self._row_lists(prefix)):
                 if not key.startswith(prefix):
                     break
                 found.append((key, value))
@@ -174,13 +175,13 @@ class KvStore:
 
         return self._call(collect)
 
-    def snapshot(self, start: bytes = FIRST_KEY, end: bytes | None = None) -> KvSnapshot:
-        """The rows of this moment from `start` to `end`; without an end it goes over all that was deleted behind."""
-        return KvSnapshot(self.applied, self._call(self._pieces, start, end))
+    def view(self, start: bytes = FIRST_KEY, end: bytes | None = None) -> StoreView:
+        """The rows of this moment from `start` to `end`. Without an end it also walks over deleted keys at the end."""
+        return StoreView(self.applied, self._call(self._row_lists, start, end))
 
     @property
     def is_pressed(self) -> bool:
-        """Whether compaction or flushing lags so far behind that new rows had better wait."""
+        """True if compaction or flushing is so far behind that new rows should wait."""
         number = self._database.property_int_value
         return (
             (number("rocksdb.num-immutable-mem-table") or 0) >= limits.PRESSURE_WRITE_BUFFERS
@@ -190,42 +191,42 @@ class KvStore:
 
     @property
     def file_bytes(self) -> int:
-        """The size of its files."""
+        """The size of the store's files."""
         return self._database.property_int_value("rocksdb.live-sst-files-size") or 0
 
     @property
     def stored_bytes(self) -> int:
-        """The size of its files and of the rows that are not in files yet."""
+        """The size of the store's files and of the rows that are not in files yet."""
         return self.file_bytes + (self._database.property_int_value("rocksdb.cur-size-all-mem-tables") or 0)
 
     def files(self) -> list[dict[str, Any]]:
-        """What RocksDB tells of its files: level, start_key, end_key, size."""
+        """RocksDB's description of each file: level, start_key, end_key, size."""
         return self._call(self._database.live_files)
 
     def allow_compaction(self, allowed: bool) -> None:
-        """Switch compaction on or off; what is under way goes on."""
+        """Switch compaction on or off; a running compaction continues."""
         if allowed != self._is_compacting:
             self._call(self._database.set_options, {"disable_auto_compactions": "false" if allowed else "true"})
             self._is_compacting = allowed
             if not allowed:
-                text, counted = "the store in %s is not compacted until there is more room", {"is_counted": True}
+                text, counted = "compaction of the store in %s is paused until there is more room", {"is_counted": True}
                 _logger.warning(text, self.directory, extra=counted)
 
     def flush(self, *, wait: bool = False) -> None:
-        """Write rows into files; without `wait` in RocksDB's own threads."""
+        """Flush rows to files; without `wait`, in RocksDB's own threads."""
         self._call(self._database.flush, wait)
 
     @property
     def is_flushing(self) -> bool:
-        """Whether rows are on their way into files."""
+        """True while rows are being flushed to files."""
         number = self._database.property_int_value
         return bool(number("rocksdb.mem-table-flush-pending") or number("rocksdb.num-running-flushes"))
 
     @property
     def identity(self) -> str:
-        """A text that no other store has, nor this one after it was made anew.
+        """A string that is unique to this store; a rebuilt store gets another one.
 
-        RocksDB's own identity is part of a snapshot, so a restored store would have the one of the lost store.
+        RocksDB's own identity is part of a snapshot, so a restored store would have that of the lost store.
         """
         file = self.directory / _IDENTITY_NAME
         if not file.exists():
@@ -233,14 +234,14 @@ class KvStore:
         return file.read_text()
 
     def link_files(self, directory: Path) -> None:
-        """Write rows into files and link all files into a new directory; any thread. OSError changes nothing here."""
+        """Flush rows and link all files into a new directory; any thread. An OSError leaves the store unchanged."""
         try:
             Checkpoint(self._database).create_checkpoint(str(directory))
         except Exception as error:  # RocksDB's bindings raise plain Exception
-            raise OSError(f"no checkpoint of the store in {self.directory}: {error}") from error
+            raise OSError(f"cannot create a checkpoint of the store in {self.directory}: {error}") from error
 
     def close(self) -> None:
-        """Write everything into files and let them go."""
+        """Flush everything to files and close them."""
         if self.is_closed:
             return
         self.is_closed = True
@@ -250,7 +251,7 @@ class KvStore:
             self._database.close()
 
     def abandon(self) -> None:
-        """Close a store whose files are of no use any more: whether its last rows reach them does not matter."""
+        """Close a store whose files are no longer needed: its last rows need not reach them."""
         if self.is_closed:
             return
         self.is_closed = True
@@ -259,21 +260,21 @@ class KvStore:
         except Exception as error:  # RocksDB's bindings raise plain Exception
             _logger.info("the store in %s was not closed cleanly: %s", self.directory, error)
 
-    def _pieces(self, from_key: bytes, end: bytes | None = None) -> Iterator[Rows]:
+    def _row_lists(self, from_key: bytes, end: bytes | None = None) -> Iterator[Rows]:
         first_key = max(from_key, FIRST_KEY)
         items: Any = self._database.items(from_key=first_key, read_opt=_up_to(end))
         return self._to_the_end(items, first_key, end)
 
     def _to_the_end(self, items: Iterator[tuple[bytes, bytes]], last_key: bytes, end: bytes | None) -> Iterator[Rows]:
-        """Rows in pieces, small ones first: whoever wants few has few read, and whoever wants all gets them faster.
+        """Lists of rows that grow: a caller that needs few rows has few read, one that needs all gets them faster.
 
-        The bindings end at a damaged block as if there were no more rows, so the end is looked at once more.
+        At a damaged block the bindings stop as if there were no more rows, so the end is checked once more.
         """
         rows = 1
-        while piece := list(islice(items, rows)):
-            last_key = piece[-1][0]
-            row_bytes = sum([len(value) for _, value in piece]) // len(piece) + 1
-            yield piece
+        while chunk := list(islice(items, rows)):
+            last_key = chunk[-1][0]
+            row_bytes = sum([len(value) for _, value in chunk]) // len(chunk) + 1
+            yield chunk
             rows = max(1, min(2 * rows, limits.MAX_READ_AHEAD_ROWS, limits.MAX_READ_AHEAD_BYTES // row_bytes))
         self._call(_check_end, self._database, last_key, end)
 
@@ -300,7 +301,7 @@ def _fill(batch: WriteBatch, keys: Iterator[bytes], values: Iterator[bytes | Non
 
 
 def put_aside(directory: Path) -> None:
-    """Move a store that cannot be used, if there is one, out of the way; at most one is kept for whoever looks."""
+    """Move an unusable store, if there is one, out of the way; the latest one is kept for inspection."""
     if directory.exists():
         aside = directory.with_name(directory.name + _DAMAGED_SUFFIX)
         shutil.rmtree(aside, ignore_errors=True)
@@ -309,7 +310,7 @@ def put_aside(directory: Path) -> None:
 
 
 def put_in_place(made: Path, directory: Path) -> None:
-    """Give a store that was made elsewhere, and is closed and synced, its name."""
+    """Move a store that was built elsewhere, and is closed and synced, to its place."""
     os.replace(made, directory)
     descriptor = os.open(directory.parent, os.O_RDONLY)
     try:
@@ -319,20 +320,20 @@ def put_in_place(made: Path, directory: Path) -> None:
 
 
 def remove(directory: Path) -> None:
-    """Remove the store and everything around it; missing is fine."""
+    """Remove a store's directory with everything in it; it may be missing."""
     shutil.rmtree(directory, ignore_errors=True)
 
 
 def _is_damage(error: Exception) -> bool:
-    """Whether files are broken or missing, rather than the disk full or a limit reached, which passes."""
+    """True if files are broken or missing; False for temporary causes such as a full disk or a limit."""
     text = str(error)
     return "Corruption" in text or "No such file" in text
 
 
 def _code(error: Exception) -> ErrorCode:
-    """Of a store that cannot be opened: writers are told at once that the disk is full, all else they try again.
+    """The error code for a store that cannot be opened: a full disk is reported at once, other causes are retried.
 
-    Not for a store that fails later: rows that are in the changelog already must be sent again.
+    Not for a store that fails later: rows that are already in the changelog must be sent again.
     """
     return ErrorCode.DISK_WRITE_LOCKED if "No space left" in str(error) else ErrorCode.KV_STORAGE_EXCEPTION
 
@@ -342,8 +343,8 @@ def _marker(directory: Path) -> Path:
 
 
 def _mark_damaged(directory: Path) -> None:
-    """Damaged rows may hide from the next opening: leave a mark that it cannot miss."""
-    _logger.error("the store in %s is damaged and will be built anew from its changelog", directory)
+    """Leave a marker file, since the next opening may not notice the damaged rows."""
+    _logger.error("the store in %s is damaged and will be rebuilt from its changelog", directory)
     try:
         _marker(directory).touch()
     except OSError as error:
@@ -363,24 +364,24 @@ def _create(directory: Path, resources: KvResources) -> None:
 
 
 def _open_database(directory: Path, resources: KvResources) -> Rdict:
-    # Unless the options are given for the column family too, the bindings take those in the files for it, in which
-    # there is no shared cache.
+    # Without options for the column family, the bindings would use those stored in the files for it, which have no
+    # shared cache.
     families = {"default": store_options(resources)}
     return Rdict(str(directory), store_options(resources), column_families=families)
 
 
 def read_note(note: bytes | None, directory: Path) -> Applied:
-    """How far a store is; one without a note is empty. FlussError for a note of a later version."""
+    """Decode the note of a store; a store without one is empty. FlussError for a note of a later version."""
     if note is None:
         return Applied()
     refuse_newer(f"key-value store {directory}", note[0] if note else None, _NOTE_VERSION)
     if len(note) != _NOTE.size or note[0] != _NOTE_VERSION:
-        raise StoreDamagedError(f"{directory}: the note about the applied offset is not readable: {note.hex()}")
+        raise StoreDamagedError(f"{directory}: cannot decode the note about the applied offset: {note.hex()}")
     return Applied(*_NOTE.unpack(note)[1:])
 
 
 def _up_to(end: bytes | None) -> ReadOptions | None:
-    """For iterators that need not go on behind a key."""
+    """Read options for iterators that end before a key."""
     if end is None:
         return None
     options = ReadOptions()
@@ -389,7 +390,7 @@ def _up_to(end: bytes | None) -> ReadOptions | None:
 
 
 def _check_end(database: Rdict, last_key: bytes, end: bytes | None) -> None:
-    """Raise if what comes behind a key, and before the end, cannot be read."""
+    """Raise if the rows after a key, up to `end`, cannot be read."""
     behind = database.iter(_up_to(end))
     behind.seek(last_key)
     if behind.valid():

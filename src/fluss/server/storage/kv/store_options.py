@@ -1,4 +1,4 @@
-"""How RocksDB is opened and written: the numbers are in `limits`, the reasons there and here."""
+"""The options with which RocksDB is opened and written. The numbers and most reasons are in `limits`."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from fluss.server.storage.kv.limits import KvResources
 
 
 def store_options(resources: KvResources) -> Options:
-    """Of the store of a bucket."""
+    """The options for the store of a bucket."""
     options = Options(raw_mode=True)
     options.create_if_missing(True)
     options.set_write_buffer_manager(resources.write_buffers)
@@ -28,17 +28,17 @@ def store_options(resources: KvResources) -> Options:
     options.set_keep_log_file_num(limits.MAX_INFO_LOGS)
     options.set_stats_dump_period_sec(0)
     options.set_stats_persist_period_sec(0)
-    # Rows of a put come in the order of their keys, so each finds its place next to the one before: a third less time
-    # per row. RocksDB looks there only on the way that it has for many writers at once. What others lose on that way,
-    # that a reader in another thread sees a put whole or not at all, is nothing to us: one thread writes and reads.
+    # Rows of a put come in key order, so each is inserted next to the one before, which takes a third less time per
+    # row. RocksDB uses that hint only in its code path for several concurrent writers. The price of that path, that a
+    # reader in another thread may see a part of a write batch, does not affect us: one thread writes and reads.
     options.set_unordered_write(True)
     options.set_memtable_prefix_bloom_ratio(limits.WRITE_BUFFER_BLOOM_RATIO)
     options.set_memtable_whole_key_filtering(True)
     options.set_compression_type(DBCompressionType.lz4())
     table = readable_table_options()
     table.set_block_cache(resources.block_cache)
-    # The filter of a large file is larger than one of the parts into which the cache is divided: it would be read from
-    # the file for every batch of keys. So filters and indexes stay with the open files, about two bytes for every key.
+    # The filter of a large file is larger than a shard of the cache: it would be read from the file for every batch of
+    # keys. So filters and indexes stay in memory with the open files, about two bytes per key.
     table.set_cache_index_and_filter_blocks(False)
     table.set_bloom_filter(limits.BLOOM_BITS_PER_KEY, False)
     options.set_block_based_table_factory(table)
@@ -46,10 +46,10 @@ def store_options(resources: KvResources) -> Options:
 
 
 def readable_table_options() -> BlockBasedOptions:
-    """Files that other readers of snapshots can open too: Apache Fluss 0.9.1 comes with RocksDB of 2021 (6.20).
+    """Options for files that other readers of snapshots can open: Apache Fluss 0.9.1 has RocksDB 6.20 of 2021.
 
-    Every block that is not in the cache is checked when it is read: with CRC32C, RocksDB's default, an eighth of the
-    time of a lookup in a table that is larger than the cache.
+    Every block that is not in the cache is checked when it is read. With CRC32C, RocksDB's default, that takes an
+    eighth of the time of a lookup in a table that is larger than the cache; so another checksum is used.
     """
     table = BlockBasedOptions()
     table.set_format_version(5)
@@ -58,7 +58,7 @@ def readable_table_options() -> BlockBasedOptions:
 
 
 def without_log() -> WriteOptions:
-    """How everything is written."""
+    """The options for all writes: no write-ahead log."""
     options: Any = WriteOptions()
     options.disable_wal = True  # The changelog is the write-ahead log.
     options.memtable_insert_hint_per_batch = True

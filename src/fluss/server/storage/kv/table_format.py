@@ -1,4 +1,4 @@
-"""How the rows of a primary-key table are written: what the storage has to know of a table."""
+"""The formats in which rows of a primary-key table are stored: all that the storage has to know about a table."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ from fluss.model.types import (
     TimeType,
 )
 
-# Rows have milliseconds of a TIME, and milliseconds and nanoseconds of a TIMESTAMP: Arrow's unit for these precisions
+# Rows store milliseconds of a TIME, and milliseconds and nanoseconds of a TIMESTAMP: for these precisions, Arrow's unit
 # is coarser.
 _COARSE_TIMES = frozenset({0})
 _COARSE_TIMESTAMPS = frozenset({0, 4, 5, 6})
@@ -36,7 +36,7 @@ _COARSE_TIMESTAMPS = frozenset({0, 4, 5, 6})
 
 @dataclass(frozen=True)
 class KvTableFormat:
-    """Schemas by id, the newest one, and the formats of a table. Made anew when the table gets columns."""
+    """The schemas of a table by id, the id of the newest one, and its formats. Recreated when columns are added."""
 
     schemas: Mapping[int, Schema]
     schema_id: int
@@ -45,12 +45,12 @@ class KvTableFormat:
     compression: Compression
     key_columns: tuple[str, ...]
     key_encoding: KeyEncoding
-    # Whether the changelog has an insert or a deletion for every row that comes or goes.
+    # True if the changelog has an insert or a delete for every row that is added or removed.
     counts_rows: bool
 
     @property
     def schema(self) -> Schema:
-        """The newest schema: changelog rows are written in it."""
+        """The newest schema, in which changelog rows are written."""
         return self.schemas[self.schema_id]
 
     @cached_property
@@ -65,11 +65,11 @@ class KvTableFormat:
 
     @cached_property
     def may_change_values(self) -> bool:
-        """Whether a value may be another one when it comes back from the changelog, which has Arrow's units."""
+        """True if a value read back from the changelog, which has Arrow's units, may differ from the stored one."""
         return any(map(_may_change, self.schema.data_types))
 
     def entries(self, columns: list[Any], change_types: bytes) -> tuple[dict[bytes, bytes | None], int]:
-        """What changelog rows (in the newest schema) leave behind: values by key, and the change of the row count."""
+        """The result of changelog rows (in the newest schema): values by key, and the change of the row count."""
         types = np.frombuffer(change_types, np.uint8)
         kept = np.flatnonzero(types != ChangeType.UPDATE_BEFORE)
         if not len(kept):
@@ -89,7 +89,7 @@ class KvTableFormat:
 
 
 def _may_change(data_type: DataType) -> bool:
-    """Rows may hold digits that the type's precision does not have, and more or fewer bytes than its length."""
+    """True if a row may hold more digits than the type's precision, or more or fewer bytes than its length."""
     if isinstance(data_type, TimeType):
         return data_type.precision in _COARSE_TIMES
     if isinstance(data_type, TimestampType | TimestampLtzType):

@@ -1,9 +1,9 @@
-"""The memory that rows use which are not in files yet, over all buckets of a process.
+"""The memory that the buckets of a process use together for rows that are not in files yet.
 
-RocksDB makes a file when a store has enough full buffers for one, and a bucket asks for one after a number of rows
-(`FLUSH_AFTER_ROWS`). Buckets that are written now and then reach neither, and their rows would stay in memory: so when
-all together use more than the limit, the one that has had such rows for longest is told to bring them into files, and
-the next one when that is done. Owned by the loop thread.
+RocksDB writes a file when a store has enough full buffers for one, and a bucket flushes after a number of rows
+(`FLUSH_AFTER_ROWS`). Buckets that are written only now and then reach neither limit, and their rows would stay in
+memory. So when all buckets together exceed the limit, the one with the oldest unflushed rows is told to flush, and the
+next one when that is done. Owned by the loop thread.
 """
 
 from __future__ import annotations
@@ -13,18 +13,18 @@ from typing import Protocol
 
 
 class Flushable(Protocol):
-    """Has rows that are not in files."""
+    """A store with rows that are not in files."""
 
     def flush(self) -> None:
-        """Begin to bring them into files."""
+        """Start to flush them to files."""
 
     @property
     def is_flushing(self) -> bool:
-        """Whether that is under way."""
+        """True while they are being flushed."""
 
 
 class UnflushedBuckets:
-    """See the module text. `used_bytes` tells what all buckets use."""
+    """The buckets with unflushed rows, oldest first. `used_bytes` returns how much memory all of them use."""
 
     def __init__(self, limit_bytes: int, used_bytes: Callable[[], int]) -> None:
         self._limit_bytes = limit_bytes
@@ -33,7 +33,7 @@ class UnflushedBuckets:
         self._flushing: Flushable | None = None
 
     def wrote(self, bucket: Flushable) -> None:
-        """A bucket has rows that are not in files."""
+        """Record that a bucket has unflushed rows; make the oldest one flush if memory is over the limit."""
         self._buckets.setdefault(bucket)
         if self._used_bytes() <= self._limit_bytes or (self._flushing is not None and self._flushing.is_flushing):
             return
@@ -41,11 +41,11 @@ class UnflushedBuckets:
         self._flushing.flush()
 
     def flushed(self, bucket: Flushable) -> None:
-        """All rows of a bucket are in files, or on their way, or of no use any more."""
+        """Record that all rows of a bucket are in files, or on their way, or no longer needed."""
         self._buckets.pop(bucket, None)
 
     def closed(self, bucket: Flushable) -> None:
-        """A bucket is gone."""
+        """Remove a bucket that was closed."""
         self.flushed(bucket)
         if self._flushing is bucket:
             self._flushing = None

@@ -1,9 +1,9 @@
 """One accepted append on its way to the disk.
 
-States, all changes in the loop thread: queued -> written (in the page cache) -> committed (as durable as `log.flush`
-asks for, below the high watermark), or failed from any of the first two. Callbacks run in the loop thread, once each;
-a callback that is added late runs at once. `release` gives the buffer back and is called once, as soon as the bytes are
-written or have failed.
+States: queued -> written (in the page cache) -> committed (as durable as `log.flush` asks for, below the high
+watermark), or failed from either of the first two. All changes happen in the loop thread. Each callback runs once, in
+the loop thread; one that is added late runs at once. `release` returns the buffer and is called once, as soon as the
+bytes are written or have failed.
 
 The commit thread reads `segment`, `position`, `buffer`, `size` and `epoch` and changes nothing.
 """
@@ -21,13 +21,13 @@ if TYPE_CHECKING:
     from fluss.server.storage.log.bucket_log import BucketLog
     from fluss.server.storage.log.segment import Segment
 
-Outcome: TypeAlias = Callable[[FlussError | None], None]
+AppendCallback: TypeAlias = Callable[[FlussError | None], None]
 
 _logger = logging.getLogger(__name__)
 
 
 class Append:
-    """Offsets of the appended batches and a way to wait for them. Base offset -1: there was nothing to append."""
+    """The offsets of appended batches, and callbacks for the result. Base offset -1 if there was nothing to append."""
 
     __slots__ = (
         "_committed_callbacks",
@@ -57,8 +57,8 @@ class Append:
         self.written = False
         self.committed = False
         self.error: FlussError | None = None
-        self._written_callbacks: list[Outcome] | None = None
-        self._committed_callbacks: list[Outcome] | None = None
+        self._written_callbacks: list[AppendCallback] | None = None
+        self._committed_callbacks: list[AppendCallback] | None = None
         self.size = 0
         self.position = 0
         self.timestamp = 0
@@ -72,7 +72,7 @@ class Append:
     def next_offset(self) -> int:
         return self.last_offset + 1
 
-    def add_written(self, callback: Outcome) -> None:
+    def add_written(self, callback: AppendCallback) -> None:
         """Call back when the bytes are in the page cache (acks 0 and 1), or with the error."""
         if self.written or self.committed or self.error is not None:
             _call(callback, self.error)
@@ -83,7 +83,7 @@ class Append:
         else:
             self._written_callbacks.append(callback)
 
-    def add_durable(self, callback: Outcome) -> None:
+    def add_durable(self, callback: AppendCallback) -> None:
         """Call back when the rows are as durable as `log.flush` promises and readable (acks -1), or with the error."""
         if self.committed or self.error is not None:
             _call(callback, self.error)
@@ -121,7 +121,7 @@ class Append:
             _call(callback, error)
 
     def follow(self, original: Append) -> None:
-        """Settle together with another append: for a repetition of a batch that is still on its way."""
+        """Settle together with another append; for a repeated batch whose original is not committed yet."""
 
         def settle_written(error: FlussError | None) -> None:
             if error is None:
@@ -152,23 +152,23 @@ class Append:
 
 
 def settled(append: Append) -> Append:
-    """One that nobody has to wait for."""
+    """Mark an append as written and committed, and return it."""
     append.written = append.committed = True
     return append
 
 
-def _call(callback: Outcome, error: FlussError | None) -> None:
+def _call(callback: AppendCallback, error: FlussError | None) -> None:
     try:
         callback(error)
     except Exception:
-        # One broken waiter must not keep the others from their answer.
+        # A failing callback must not keep the others from being called.
         _logger.exception("a callback of an append failed")
 
 
 def run_listener(listener: Callable[[], None]) -> None:
-    """Tell somebody who waits for rows that there are some."""
+    """Call a listener for new rows; its errors are logged."""
     try:
         listener()
     except Exception:
-        # A broken reader must not keep others from their rows.
+        # A failing reader must not keep the others from their rows.
         _logger.exception("a high watermark listener failed")

@@ -1,8 +1,8 @@
-"""A thread for file work that nobody waits for: index files, checkpoints, removing segments and buckets.
+"""A thread for file work that no request waits for: index files, checkpoints, removing segments and buckets.
 
 Jobs run one after the other, in order of submission. A job is a plain function that does file operations and returns a
-function for the loop thread; what it raises is logged. The owners keep the number of queued jobs bounded: a bucket has
-at most one checkpoint and one removal under way.
+function for the loop thread; exceptions are logged. The callers keep the number of queued jobs bounded: a bucket has at
+most one checkpoint and one removal in progress.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ Job: TypeAlias = Callable[[], Callable[[], None]]
 
 
 class BackgroundFiles:
-    """See the module text. `submit`, `drain` and `close` are for the loop thread."""
+    """The thread and its queue of jobs. `submit`, `drain` and `close` are for the loop thread."""
 
     def __init__(self, post: Callable[[Callable[[], None]], None]) -> None:
         self._post = post
@@ -34,8 +34,8 @@ class BackgroundFiles:
             try:
                 thread.start()
             except (RuntimeError, MemoryError) as error:
-                # The job waits: the next one tries again, and closing does what is left.
-                _logger.warning("no thread for checkpoints and removed files, it is tried again: %s", error)
+                # The job stays queued: the next one tries to start the thread again, and closing runs what is left.
+                _logger.warning("cannot start the thread for checkpoints and file removal, will retry: %s", error)
                 return
             self._thread = thread
 
@@ -43,7 +43,7 @@ class BackgroundFiles:
         """Wait until every job submitted so far is done."""
         if self._thread is None:
             if not self._jobs.empty():
-                # No thread was to be had: the caller, which waits in any case, does the work.
+                # The thread could not be started: the caller, which waits anyway, runs the jobs.
                 self._jobs.put(None)
                 self._work()
             return
@@ -70,7 +70,7 @@ class BackgroundFiles:
             try:
                 finish = job()
             except Exception:
-                # The work of other buckets goes on; what was left undone here, recovery does again.
+                # The jobs of other buckets continue; recovery repeats what was left undone here.
                 _logger.exception("file work of a bucket log failed")
                 continue
             if finish is not nothing:
@@ -78,4 +78,4 @@ class BackgroundFiles:
 
 
 def nothing() -> None:
-    """The result of a job that nobody waits for."""
+    """The result of a job after which the loop has nothing to do."""

@@ -1,16 +1,16 @@
 """The log of one bucket.
 
 Appends are accepted in the loop thread in order of arrival: checked, given offsets and a timestamp, queued. From that
-moment `log_end_offset`, the writer state, the active segment's `size` and index run ahead of the disk: they are
-*speculative*. The commit thread writes and syncs; its report advances `high_watermark` (on_committed) or takes the
-speculative state back to the first append that failed (on_failed). Readers see nothing at or above the high watermark.
+moment `log_end_offset`, the writer state, and the active segment's `size` and index are ahead of the disk: they are
+*speculative*. The commit thread writes and syncs; its report advances `high_watermark` (on_committed) or resets the
+speculative state to the first append that failed (on_failed). Readers see nothing at or above the high watermark.
 
 Invariants: local_start_offset <= durable offset <= log_end_offset; local_start_offset <= high_watermark <=
 log_end_offset; `_pending` holds exactly the appends between high_watermark and log_end_offset, in order; the last
 segment is the only one that is written.
 
-Everything is called by the loop thread, except `open`, which may run in any thread before the log is used, and
-`writer`, which belongs to the commit thread.
+All methods are for the loop thread, except `open`, which may run in any thread before the log is used. `writer` belongs
+to the commit thread.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ _logger = logging.getLogger(__name__)
 
 
 class BucketLog:
-    """See the module text."""
+    """An open log: its segments, its offsets, and the appends that are not committed yet."""
 
     def __init__(self, directory: str, options: LogOptions, committer: Committer, recovered: RecoveredLog) -> None:
         self.directory = directory
@@ -53,7 +53,7 @@ class BucketLog:
         self.recovery_report = recovered.report
         self.segments = recovered.segments
         self.local_start_offset = recovered.local_start_offset
-        # Whether rows that were here are in remote storage now; noted with every checkpoint.
+        # True if older rows of the bucket are in remote storage; stored with every checkpoint.
         self.has_remote_record = recovered.has_remote_record
         self.high_watermark = self.log_end_offset = recovered.end_offset
         # Timestamp of the newest committed batch; 0 for an empty log.
@@ -69,7 +69,7 @@ class BucketLog:
         self._accepted_timestamp = recovered.newest_timestamp
         self._epoch = 0
         self._refusal: FlussError | None = None
-        # Of a primary-key bucket: reports that wait until their rows are stored.
+        # For primary-key buckets: reports of the commit thread that wait until their rows are stored.
         self.held: HeldCommits | None = None
         self._listeners: list[Callable[[], None]] = []
         self._reads = LogReads(self)
@@ -110,7 +110,7 @@ class BucketLog:
         if not self.committer.is_started:
             self.committer.start_thread()  # before anything is accepted: it may fail
         if self.committer.refuses:
-            text = "too many appends are waiting for the disk, try again"
+            text = "too many appends are waiting for the disk; retry later"
             raise FlussError(text, ErrorCode.STORAGE_BACKPRESSURE_EXCEPTION)
         batches = whole_batches(records)
         if not batches:
@@ -125,14 +125,14 @@ class BucketLog:
         return self._accept(records, batches, now_ms, release)
 
     def check_writable(self) -> None:
-        """Raise the reason when the bucket takes no more writes."""
+        """Raise the reason if the bucket accepts no more writes."""
         if self._refusal is not None:
             raise FlussError(self._refusal.message, self._refusal.error_code)
 
     def _accept(
         self, records: memoryview, batches: list[tuple[int, BatchHeader]], now_ms: int, release: Callable[[], None]
     ) -> Append:
-        """Give offsets, a timestamp and a place in the active segment; the speculative state moves ahead."""
+        """Assign offsets, a timestamp and a position in the active segment; the speculative state advances."""
         timestamp = max(now_ms, self._accepted_timestamp)
         position, header = batches[-1]
         size = position + header.size
@@ -166,7 +166,7 @@ class BucketLog:
             self._pending.append(append)
             self.committer.submit(append)
         except BaseException:
-            # No memory, in most cases: nobody may wait for an append that was never handed over.
+            # Usually out of memory: the log must not keep an append that was never queued.
             if self._pending and self._pending[-1] is append:
                 self._pending.pop()
             self._go_back_to(append)
@@ -174,18 +174,22 @@ class BucketLog:
         return append
 
     def _segment_for(self, size: int, offset_count: int) -> Segment:
-        """The active segment, or a new one when this append does not fit."""
+        """The active segment, or a new one if this append does not fit."""
         segment = self.segments[-1]
         full = segment.size + size > self.options.roll_bytes
         distant = self.log_end_offset + offset_count - segment.base_offset > MAX_RELATIVE_OFFSET
         if segment.size and (full or distant):
             if size > MAX_SEGMENT_BYTES or offset_count > MAX_RELATIVE_OFFSET:
-                raise FlussError("the records do not fit into one segment", ErrorCode.RECORD_TOO_LARGE_EXCEPTION)
+                text = (
+                    f"{size} bytes with {offset_count} offsets do not fit into one segment, which has at most "
+                    f"{MAX_SEGMENT_BYTES} bytes and {MAX_RELATIVE_OFFSET} offsets"
+                )
+                raise FlussError(text, ErrorCode.RECORD_TOO_LARGE_EXCEPTION)
             return self._new_segment()
         return segment
 
     def _new_segment(self) -> Segment:
-        """Seal the active segment and go on in a new one. The file appears when the commit thread writes to it."""
+        """Seal the active segment and begin a new one. The commit thread creates its file with the first write."""
         self.segments[-1].sealed = True
         segment = Segment(self.directory, self.log_end_offset)
         segment.index = SegmentIndex(self.options.index_interval_bytes)
@@ -194,12 +198,12 @@ class BucketLog:
         return segment
 
     def check_sequence(self, writer_id: int, sequence: int) -> Append | None:
-        """None when a writer's batch is the next one; the answer for it when it was accepted before; else error 31."""
+        """None if a writer's batch is the next one; its answer if it was accepted before; otherwise FlussError 31."""
         repeated = None if writer_id == NO_WRITER_ID else self.writers.check(writer_id, sequence)
         return None if repeated is None else self._duplicate(repeated)
 
     def _duplicate(self, batch: WriterBatch) -> Append:
-        """An answer for a repeated batch, which must not come before the original is safe."""
+        """The answer for a repeated batch; it does not settle before the original is committed."""
         answer = Append(self, batch.base_offset, batch.last_offset, duplicate=True)
         for pending in self._pending:
             if pending.base_offset <= batch.base_offset <= pending.last_offset:
@@ -210,7 +214,7 @@ class BucketLog:
     # --- reports of the commit thread, in the loop thread --------------------------------------------------------
 
     def on_committed(self, appends: list[Append], synced: bool) -> None:
-        """These appends, the oldest pending ones, are as durable as `log.flush` asks for: show and acknowledge them."""
+        """Show and acknowledge the oldest pending appends, which are now as durable as `log.flush` asks for."""
         if self.is_closed:
             return
         for append in appends:
@@ -232,23 +236,23 @@ class BucketLog:
             append.settle_committed()
 
     def on_synced(self, last: Append | None) -> None:
-        """Everything up to this append is on disk (flush modes other than always, and before checkpoints)."""
+        """Handle that everything up to this append is on disk (flush modes other than always, and checkpoints)."""
         if self.held is None or not self.held.holds_synced(last):
             self.note_synced(last)
 
     def note_synced(self, last: Append | None) -> None:
-        """The same, and everything up to it is shown."""
+        """Record that everything up to this append is on disk; readers see it already."""
         if not self.is_closed:
             self._checkpointer.note_synced(last)
 
     def on_failed(self, failure: WriteFailure) -> None:
-        """Appends did not reach the disk: take them back and tell their callers."""
+        """Take back appends that did not reach the disk, and report the error to their callers."""
         if self.is_closed:
             return
         if failure.stops:
             self._refusal = failure.error
             _logger.error("bucket %s has stopped: %s", self.directory, failure.error)
-            # What is held is on disk and will be shown; what a defect has hit has its answer.
+            # Held appends are on disk and will be shown; appends hit by a defect have their answer already.
             held = 0 if self.held is None else self.held.append_count
             first = next((append for append in islice(self._pending, held, None) if append.error is None), None)
         else:
@@ -280,7 +284,7 @@ class BucketLog:
         self._accepted_timestamp = self._pending[-1].timestamp if self._pending else self.newest_timestamp
 
     def add_high_watermark_listener(self, listener: Callable[[], None]) -> None:
-        """Call in the loop thread each time rows become readable."""
+        """Have a function called in the loop thread each time rows become readable."""
         self._listeners.append(listener)
 
     def remove_high_watermark_listener(self, listener: Callable[[], None]) -> None:
@@ -298,7 +302,7 @@ class BucketLog:
         return self._reads.read_batches(offset)
 
     def offset_for_timestamp(self, timestamp: int) -> int | None:
-        """Base offset of the first committed batch with at least this commit timestamp."""
+        """The base offset of the first committed batch with at least this commit timestamp."""
         return self._reads.offset_for_timestamp(timestamp)
 
     def segment_of(self, offset: int) -> Segment:
@@ -306,13 +310,13 @@ class BucketLog:
         return self.segments[max(0, bisect_right(self._bases, offset) - 1)]
 
     def sealed_segments(self) -> list[SegmentInfo]:
-        """Segments that will not change any more, oldest first."""
+        """The segments that no longer change, oldest first."""
         return self._reads.sealed_segments()
 
     # --- maintenance ---------------------------------------------------------------------------------------------
 
     def roll(self) -> bool:
-        """Seal the active segment now; False if there is nothing in it or the bucket does not take writes."""
+        """Seal the active segment now; False if it is empty or the bucket accepts no writes."""
         if self._refusal is not None or not self.segments[-1].size:
             return False
         segment = self._new_segment()
@@ -325,7 +329,7 @@ class BucketLog:
         return True
 
     def delete_segments_up_to(self, offset: int) -> int:
-        """Remove sealed segments whose rows all lie below `offset`; returns how many. Files go in the background."""
+        """Remove sealed segments that are entirely below `offset`; returns how many. Files go in the background."""
         removed = []
         while (
             len(self.segments) > 1
@@ -348,7 +352,7 @@ class BucketLog:
 
     @property
     def durable_offset(self) -> int:
-        """Everything below is on disk, whatever `log.flush` says."""
+        """The offset below which everything is on disk, in every mode of `log.flush`."""
         return self._checkpointer.durable_offset
 
     def checkpoint(self) -> None:
@@ -359,7 +363,7 @@ class BucketLog:
         self._checkpointer.start_if_due()
 
     def close(self) -> None:
-        """Finish everything queued, write a checkpoint, release files. Blocks."""
+        """Finish all queued appends, write a checkpoint, release files. Blocks."""
         if self.is_closed:
             return
         if self.held is not None:

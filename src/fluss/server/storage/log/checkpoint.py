@@ -13,7 +13,7 @@ flags and ignore them.)
 
 Everything before the recovery point is on disk, including the counted entries of the segment's index files. A file with
 a wrong checksum counts as missing: recovery then reads the whole log, it never guesses. Magic, version and checksum
-are at the same places in every version, so that a sound file of a later one is known for what it is, and refused.
+are at the same places in every version, so that an intact file of a later version is recognised and refused.
 """
 
 from __future__ import annotations
@@ -75,7 +75,7 @@ def encode_checkpoint(checkpoint: Checkpoint) -> bytes:
 
 
 def decode_checkpoint(content: bytes, name: str = CHECKPOINT_NAME) -> Checkpoint | None:
-    """The checkpoint, or None if the bytes are not exactly one; FlussError for one of a later version."""
+    """The checkpoint, or None if the bytes are not exactly one; FlussError if a later version wrote it."""
     body_size = len(content) - _CRC.size
     if body_size < _START.size or _CRC.unpack_from(content, body_size)[0] != crc32c(content, 0, body_size):
         return None
@@ -110,7 +110,7 @@ def write_checkpoint(files: FileSystem, directory: str, content: bytes) -> None:
 
 
 def load_checkpoint(files: FileSystem, directory: str) -> tuple[Checkpoint | None, bool]:
-    """The checkpoint and whether a file was there at all."""
+    """The checkpoint (None if missing or damaged), and True if there was a file."""
     path = f"{directory}/{CHECKPOINT_NAME}"
     try:
         content = files.read_file(path)

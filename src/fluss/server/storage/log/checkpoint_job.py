@@ -1,8 +1,8 @@
 """Writing a checkpoint: first the new index entries, then the checkpoint itself, then the removal of old segments.
 
-The loop thread describes the work (`CheckpointJob`, immutable bytes and paths), another thread carries it out, the loop
-learns the result. The order matters: a checkpoint counts index entries, so they are on disk before it; a segment is
-removed only when the checkpoint says that the log starts behind it.
+The loop thread describes the work (`CheckpointJob`, immutable bytes and paths), another thread carries it out, and the
+loop gets the result. The order matters: a checkpoint counts index entries, so they must be on disk before it; a segment
+is removed only when the checkpoint records that the log starts after it.
 """
 
 from __future__ import annotations
@@ -20,20 +20,20 @@ _logger = logging.getLogger(__name__)
 
 @dataclass(frozen=True)
 class IndexWrite:
-    """New entries of one segment's index files and where they go."""
+    """New entries for the index files of one segment, and the numbers of entries afterwards."""
 
     segment: Segment
     offset_entries: bytes
     time_entries: bytes
     offset_entry_count: int
     time_entry_count: int
-    # The segment is sealed and these are its last entries.
+    # True if the segment is sealed and these are its last entries.
     completes: bool
 
 
 @dataclass(frozen=True)
 class CheckpointJob:
-    """One checkpoint of one bucket."""
+    """The work for one checkpoint: index entries and the checkpoint to write, segments to remove."""
 
     directory: str
     recovery_offset: int
@@ -43,7 +43,7 @@ class CheckpointJob:
 
 
 def index_write(segment: Segment, durable_position: int, durable_offset: int) -> IndexWrite | None:
-    """What the index files of a segment lack, as far as its bytes are durable. Loop thread."""
+    """The entries of durable bytes that a segment's index files lack; None if there are none. Loop thread."""
     index = segment.index
     if index is None:
         return None
@@ -67,7 +67,7 @@ def index_write(segment: Segment, durable_position: int, durable_offset: int) ->
 
 
 def run_checkpoint(files: FileSystem, job: CheckpointJob) -> None:
-    """Carry the job out; OSError if the disk is full or broken, with nothing half done that matters."""
+    """Carry out a job; OSError if the disk is full or broken. An unfinished job is harmless."""
     for write in job.index_writes:
         paths = write.segment.paths
         _write_entries(files, paths[1], write.offset_entries, write.offset_entry_count * OFFSET_ENTRY.size)
@@ -78,7 +78,7 @@ def run_checkpoint(files: FileSystem, job: CheckpointJob) -> None:
 
 
 def finish_index_writes(writes: list[IndexWrite]) -> None:
-    """Note what the files hold now; a sealed segment answers from its files from here on. Loop thread."""
+    """Record the number of entries in the files; a sealed segment is read from its files from now on. Loop thread."""
     for write in writes:
         index = write.segment.index
         if index is None:
@@ -102,7 +102,7 @@ def remove_segment(files: FileSystem, segment: Segment) -> None:
 
 
 def remove_bucket(files: FileSystem, directory: str) -> None:
-    """Remove the directory of a dropped bucket. What cannot be removed is logged and left for the next start."""
+    """Remove the directory of a dropped bucket. Files that cannot be removed are logged; the next start tries again."""
     try:
         for name in files.list_directory(directory):
             path = f"{directory}/{name}"
@@ -123,7 +123,7 @@ def _write_entries(files: FileSystem, path: str, entries: bytes, end: int) -> No
     try:
         write_all(files, descriptor, [entries], end - len(entries))
         if files.size(descriptor) != end:
-            files.truncate(descriptor, end)  # left-overs of a process that died
+            files.truncate(descriptor, end)  # leftovers of a process that died
         files.fdatasync(descriptor)
     finally:
         files.close(descriptor)

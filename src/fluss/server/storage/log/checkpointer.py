@@ -1,10 +1,11 @@
 """When and how a bucket writes its checkpoint.
 
 States: idle -> syncing (flush modes other than always: the data has to reach the disk first) -> writing (the job runs
-in the background thread) -> idle. A request that comes meanwhile is remembered once. Loop thread only.
+in the background thread) -> idle. A request that arrives meanwhile starts one more checkpoint afterwards. Loop thread
+only.
 
 `durable_*` is how far the log is known to be on disk; it never moves back. A checkpoint that cannot be written (full
-disk) costs a longer recovery and nothing else: it is tried again after the checkpoint interval.
+disk) only makes a recovery longer: it is tried again after the checkpoint interval.
 """
 
 from __future__ import annotations
@@ -56,7 +57,7 @@ class Checkpointer:
         self._written_at = time.monotonic()
 
     def note_committed(self, last: Append, size: int, synced: bool) -> None:
-        """Appends were committed; start a checkpoint when there is enough to save or a segment was rolled."""
+        """Count committed appends; start a checkpoint if they are many or a segment was rolled."""
         if synced:
             self.note_synced(last)
         self._bytes_since += size
@@ -70,7 +71,7 @@ class Checkpointer:
             self.start()
 
     def note_synced(self, last: Append | None) -> None:
-        """Everything up to `last` is on disk."""
+        """Record that everything up to `last` is on disk."""
         if last is not None and last.segment is not None and last.next_offset >= self.durable_offset:
             self.durable_offset = last.next_offset
             self._durable_segment = last.segment
@@ -80,13 +81,13 @@ class Checkpointer:
             self._start_job()
 
     def start_if_due(self) -> None:
-        """Called from time to time while there is something to save."""
+        """Start a checkpoint if the interval has passed. Called periodically while there is something to save."""
         waited_ms = (time.monotonic() - self._written_at) * 1000
         if waited_ms >= self._log.options.checkpoint_interval_ms:
             self.start()
 
     def start(self) -> None:
-        """Begin a checkpoint, or remember that another one is wanted."""
+        """Start a checkpoint, or another one after the one in progress."""
         if self._log.is_closed or self._log.writer.stopped:
             return
         if self._state != _IDLE:
@@ -104,7 +105,7 @@ class Checkpointer:
         self.start()
 
     def finish(self) -> None:
-        """Bring the checkpoint up to date before the log is closed. Blocks until all writing is over."""
+        """Bring the checkpoint up to date before the log is closed. Blocks until all writes are finished."""
         committer = self._log.committer
         committer.drain()
         self._again = False
@@ -119,7 +120,7 @@ class Checkpointer:
             self.write_now()
 
     def write_now(self) -> None:
-        """Write a checkpoint in the calling thread: while opening and closing, when nothing else is going on."""
+        """Write a checkpoint in the calling thread, for opening and closing, when nothing else uses the log."""
         job = self._job()
         error: OSError | None = None
         try:
@@ -129,7 +130,7 @@ class Checkpointer:
         self._finish_job(job, error)
 
     def remove_directory(self, on_done: Callable[[], None] | None) -> None:
-        """Remove all files of the bucket once the commit thread has let go of them."""
+        """Remove all files of the bucket once the commit thread has closed them."""
         committer = self._log.committer
         job = partial(_remove_directory, committer.files, self._log.directory, on_done)
         committer.call_after_writes(lambda: committer.background.submit(job))
@@ -140,7 +141,7 @@ class Checkpointer:
         self._log.committer.background.submit(partial(self._run_job, job))
 
     def _run_job(self, job: CheckpointJob) -> Callable[[], None]:
-        """Background thread."""
+        """Run the job in the background thread."""
         error: OSError | None = None
         try:
             run_checkpoint(self._log.committer.files, job)
@@ -154,7 +155,7 @@ class Checkpointer:
         log = self._log
         if error is not None:
             if not self._failed and not log.is_closed:
-                _logger.warning("cannot write the checkpoint of %s, trying again later: %s", log.directory, error)
+                _logger.warning("cannot write the checkpoint of %s, will retry later: %s", log.directory, error)
             self._failed = True
             self._bytes_since = 0
             return
@@ -197,7 +198,7 @@ class Checkpointer:
             if segment.base_offset > self._durable_segment.base_offset:
                 continue
             if segment.index is None:
-                break  # older segments are stored completely, too
+                break  # the index files of older segments are complete, too
             is_last = segment is self._durable_segment
             position = self._durable_position if is_last else segment.size
             write = index_write(segment, position, self.durable_offset)
@@ -207,6 +208,6 @@ class Checkpointer:
 
 
 def _remove_directory(files: FileSystem, directory: str, on_done: Callable[[], None] | None) -> Callable[[], None]:
-    """Background thread."""
+    """Remove a bucket in the background thread; returns the function for the loop."""
     remove_bucket(files, directory)
     return on_done if on_done is not None else nothing

@@ -1,7 +1,7 @@
-"""What the commit thread tells the loop about a group: which appends are written, committed, failed.
+"""Reports of the commit thread to the loop about a group: which appends are written, committed, failed.
 
-`stop_after_defect` is also for the commit thread, the others run in the loop. Buckets are told one by one: what goes
-wrong with one of them, for lack of memory for instance, must not keep the appends of the others without an answer.
+`stop_after_defect` may also run in the commit thread, the other functions run in the loop. Buckets are handled one by
+one: if one of them fails, out of memory for instance, the appends of the others must still be answered.
 """
 
 from __future__ import annotations
@@ -26,22 +26,22 @@ _logger = logging.getLogger(__name__)
 
 
 def stop_after_defect(log: BucketLog, what: str, error: Exception, first: Append | None) -> WriteFailure:
-    """A defect must not take the thread, and with it every bucket, down: it stops the bucket that it hit."""
+    """Stop the bucket that a defect has hit, so that the defect does not end the thread and stop every bucket."""
     log.writer.stopped = True
     _logger.error("%s a bucket log failed", what, exc_info=error)
-    text = f"{what} failed: {error!r}; the bucket takes no more writes until the server is restarted"
+    text = f"{what} the bucket log failed: {error!r}; the bucket accepts no more writes until the server is restarted"
     return WriteFailure(FlussError(text, ErrorCode.STORAGE_EXCEPTION), first, True)
 
 
 def report_written(written: Written) -> None:
-    """These appends are in the page cache."""
+    """Report that appends are in the page cache."""
     for _, appends in written:
         for append in appends:
             append.settle_written()
 
 
 def show(log: BucketLog, appends: list[Append], synced: bool) -> None:
-    """These appends of a bucket are committed."""
+    """Show committed appends of a bucket; a defect stops the bucket."""
     try:
         log.on_committed(appends, synced)
     except Exception as error:
@@ -49,15 +49,15 @@ def show(log: BucketLog, appends: list[Append], synced: bool) -> None:
 
 
 def stop(log: BucketLog, what: str, error: Exception, appends: list[Append]) -> None:
-    """A defect has hit these appends of a bucket in the loop."""
+    """Stop a bucket after a defect in the loop, and fail the appends that it has hit."""
     failure = stop_after_defect(log, what, error, None)
     for append in appends:
-        append.fail(failure.error)  # a no-op for those that were acknowledged
+        append.fail(failure.error)  # no effect on appends that were acknowledged
     log.on_failed(failure)
 
 
 def reports(written: Written, failures: Failures, synced: bool) -> Iterator[Callable[[], None]]:
-    """What to run in the loop for a group, a few buckets at a time."""
+    """Functions that report a group, to run in the loop, each for a limited number of buckets."""
     for start in range(0, len(written), REPORTED_AT_ONCE_BUCKETS):
         yield partial(report, written[start : start + REPORTED_AT_ONCE_BUCKETS], [], synced)
     if failures:
@@ -65,7 +65,7 @@ def reports(written: Written, failures: Failures, synced: bool) -> Iterator[Call
 
 
 def report(written: Written, failures: Failures, synced: bool) -> None:
-    """These appends are committed, and these buckets have failed."""
+    """Report committed appends and failed buckets."""
     for log, appends in written:
         try:
             is_held = log.held is not None and log.held.holds_committed(appends, synced)
@@ -82,11 +82,11 @@ def report(written: Written, failures: Failures, synced: bool) -> None:
 
 
 def report_synced(synced: list[tuple[BucketLog, Append | None]], failures: Failures) -> None:
-    """Everything up to these appends is on disk, and these buckets have failed."""
+    """Report how far buckets are on disk, and which buckets have failed."""
     for log, last in synced:
         try:
             log.on_synced(last)
         except Exception:
-            # A later sync says the same again.
-            _logger.exception("noting how far a bucket log is on disk failed")
+            # The next sync reports the same again.
+            _logger.exception("recording how far a bucket log is on disk failed")
     report([], failures, True)

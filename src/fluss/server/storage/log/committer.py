@@ -1,21 +1,21 @@
 """Group commit: one thread writes and syncs for all buckets of a tablet.
 
-What arrives while a group is being synced becomes the next group, so one sync covers many appends. Buckets are
+Appends that arrive while a group is being synced become the next group, so one sync covers many appends. Buckets are
 independent: a failed write or sync fails the appends of its own bucket only.
 
-Threads. The loop thread calls everything public. The commit thread takes work from `_queue`, uses the buckets'
-`LogWriter`s and leaves results in `_results`; it then asks the loop, through `post`, to run `process_results`. A third
+Threads. All public methods are for the loop thread. The commit thread takes work from `_queue`, uses the buckets'
+`LogWriter`s and puts results into `_results`; it then asks the loop, through `post`, to run `process_results`. A third
 thread writes checkpoints and removes files (`BackgroundFiles`), so that these never delay an acknowledgement.
 
 `flush` decides what "committed" means: "always" = synced; "interval" and "os" = written, with a sync every
 `flush_interval_ms`, or only when the kernel, a roll or a checkpoint does it.
 
 Memory. `queued_bytes` counts what was accepted and not yet written. Callers stop reading from their clients while
-`is_full`, and go on when a drained callback runs. Appends beyond twice the limit are refused with error 72.
+`is_full`, and continue when a drained callback runs. Appends beyond twice the limit are refused with error 72.
 
-Memory or threads that the system does not give. An append is refused before it is accepted when the commit thread
-cannot be started. What the commit thread has taken from the queue stays in `_held`, `_group` and `_calls` until it is
-done with it, so whatever is raised in between, every append gets an answer: its bucket stops (`_fail_group`).
+Shortage of memory or threads. If the commit thread cannot be started, an append is refused before it is accepted. The
+commit thread keeps what it has taken from the queue in `_held`, `_group` and `_calls` until it is done with it. So
+whatever is raised in between, every append is answered: its bucket stops (`_fail_group`).
 """
 
 from __future__ import annotations
@@ -64,7 +64,7 @@ _MEMORY_PAUSE_SECONDS = 0.05
 
 
 class Committer:
-    """See the module text. One per process."""
+    """The commit thread, its queue and its results. One per process."""
 
     def __init__(
         self,
@@ -77,7 +77,7 @@ class Committer:
         max_open_files: int | None = None,
     ) -> None:
         if flush not in ("always", "interval", "os"):
-            raise ValueError(f"log.flush must be always, interval or os, not {flush!r}")
+            raise ValueError(f"log.flush must be 'always', 'interval' or 'os', got {flush!r}")
         self.files = files
         self.flush = flush
         self.max_queued_bytes = max_queued_bytes
@@ -110,30 +110,30 @@ class Committer:
 
     @property
     def is_full(self) -> bool:
-        """Whether callers should stop taking in data."""
+        """True if callers should stop reading data from their clients."""
         return self.queued_bytes >= self.max_queued_bytes
 
     @property
     def refuses(self) -> bool:
-        """Whether appends are refused: somebody did not stop."""
+        """True if appends are refused because a caller did not stop at `is_full`."""
         return self.queued_bytes >= 2 * self.max_queued_bytes
 
     def add_drained_callback(self, callback: Callable[[], None]) -> None:
-        """Call once when the queue is half empty again."""
+        """Have a function called once, when the queue is at most half full again."""
         self._drained_callbacks.append(callback)
 
     @property
     def is_started(self) -> bool:
-        """Whether the commit thread runs, so that nothing but memory can fail in `submit`."""
+        """True if the commit thread runs, so that `submit` can only fail for lack of memory."""
         return self._thread is not None
 
     def start_thread(self) -> None:
-        """Start the commit thread; FlussError when the system gives no thread, and the next call tries again."""
+        """Start the commit thread; FlussError if the system has no thread left. The next call tries again."""
         thread = threading.Thread(target=self._run, name="fluss-log-commit", daemon=True)
         try:
             thread.start()
         except (RuntimeError, MemoryError) as error:
-            text = f"the server cannot start the thread that writes its logs ({error}); nothing was written, try again"
+            text = f"cannot start the thread that writes the server's logs ({error}); nothing was written, retry later"
             raise FlussError(text, ErrorCode.LOG_STORAGE_EXCEPTION) from error
         self._thread = thread
 
@@ -144,11 +144,11 @@ class Committer:
             self.queued_bytes += append.size + APPEND_OVERHEAD_BYTES
 
     def request_sync(self, log: BucketLog) -> None:
-        """Sync what was submitted for a bucket so far, whatever the flush mode."""
+        """Sync what was submitted for a bucket so far, in any flush mode."""
         self._enqueue(partial(self._sync, [log]))
 
     def close_writer(self, log: BucketLog) -> None:
-        """Close the file of a bucket behind everything that was submitted for it."""
+        """Close the file of a bucket after everything that was submitted for it."""
 
         def close() -> None:
             self._open_writers.pop(log, None)
@@ -158,18 +158,18 @@ class Committer:
         self._enqueue(close)
 
     def watch(self, log: BucketLog) -> None:
-        """A bucket has something to save: remind it from time to time until its checkpoint is up to date."""
+        """Call `checkpoint_if_due` of a log periodically until its checkpoint is up to date."""
         is_first = not self.uncheckpointed_logs
         self.uncheckpointed_logs.add(log)
         if is_first:
-            self._enqueue(nothing)  # the commit thread keeps the time; it may be asleep without a deadline
+            self._enqueue(nothing)  # wake the commit thread, which keeps the time: it may sleep without a deadline
 
     def call_after_writes(self, callback: Callable[[], None]) -> None:
-        """Run a callback in the loop when everything submitted so far is done."""
+        """Run a callback in the loop after everything submitted so far is done."""
         self._enqueue(partial(self._post_results, callback))
 
     def release_queued(self, size: int) -> None:
-        """An append of `size` bytes has left the queue."""
+        """Record that an append of `size` bytes has left the queue."""
         self.queued_bytes -= size + APPEND_OVERHEAD_BYTES
         if self._drained_callbacks and self.queued_bytes <= self.max_queued_bytes // 2:
             callbacks, self._drained_callbacks = self._drained_callbacks, []
@@ -177,14 +177,14 @@ class Committer:
                 callback()
 
     def expect_written(self) -> None:
-        """Somebody waits for the page cache only: report written appends before the sync."""
+        """Report written appends before the sync, since a caller waits only for the page cache."""
         self._written_waiters += 1
 
     def written_answered(self, count: int) -> None:
         self._written_waiters -= count
 
     def drain(self) -> None:
-        """Wait until everything submitted so far is done, and run its callbacks. Blocks the loop: for closing."""
+        """Wait until everything submitted so far is done, and run its callbacks. For closing: it blocks the loop."""
         if self._thread is not None:
             done = threading.Event()
             self._enqueue(done.set)
@@ -193,7 +193,7 @@ class Committer:
         self.process_results(math.inf)
 
     def process_results(self, turn_seconds: float = TIME_SLICE_SECONDS) -> None:
-        """Run what the other threads left for the loop; what is more than a turn later, so that others are served."""
+        """Run the results of the other threads for one turn; post the rest, so that other work gets its turn."""
         self._results_posted = False
         until = time.monotonic() + turn_seconds
         while self._results:
@@ -204,7 +204,7 @@ class Committer:
             try:
                 result()
             except Exception:
-                # The results of other logs wait behind it.
+                # The results of other logs are waiting behind this one.
                 _logger.exception("processing the result of a log write failed")
 
     def close(self, drain: bool = True) -> None:
@@ -241,11 +241,11 @@ class Committer:
             try:
                 self._post(self.process_results)
             except MemoryError:
-                # Everybody waits for these results; the memory of one entry in a queue comes back.
+                # All callers wait for these results, and the memory for one queue entry will become free.
                 time.sleep(_MEMORY_PAUSE_SECONDS)
                 continue
             except RuntimeError:
-                self._results_posted = False  # the loop is closed, the process goes down: drain() finds the results
+                self._results_posted = False  # the loop is closed, the process is stopping: drain() finds the results
             return
 
     # --- commit thread -------------------------------------------------------------------------------------------
@@ -255,7 +255,7 @@ class Committer:
             try:
                 self._round()
             except Exception as error:
-                # Whatever it was, the thread has to go on: everybody waits for it.
+                # Whatever it was, the thread has to continue: all callers depend on it.
                 self._fail_group(error)
         self._sync(list(self._unsynced))
         self._helpers.close()
@@ -281,7 +281,7 @@ class Committer:
             self._post_results(self._tick)
 
     def _fail_group(self, error: Exception) -> None:
-        """A defect, or no memory, in the middle of a group: nobody knows how far it came, so its buckets stop."""
+        """Stop the buckets of a group that hit a defect or lack of memory: it is unknown how far the group came."""
         while self._group:
             try:
                 failures = [(log, stop_after_defect(log, "committing", error, None)) for log in self._group]
@@ -295,9 +295,9 @@ class Committer:
         self._stopping = True
 
     def _take(self) -> None:
-        """The next group by bucket, and calls that were queued behind it. Waits for work, or for the next deadline."""
+        """Collect the next group by bucket, and calls queued behind it. Waits for work or for the next deadline."""
         if self._calls:
-            return  # left over from a round that failed
+            return  # the calls are left over from a round that failed
         group, calls = self._group, self._calls
         size = 0
         try:
@@ -306,7 +306,7 @@ class Committer:
                 if not isinstance(item, Append):
                     calls.append(item)
                 elif calls:
-                    return  # a call concerns everything in front of it and nothing behind: the append stays held
+                    return  # a call is for everything queued before it and nothing after: keep the append for later
                 else:
                     size += item.size
                     group.setdefault(item.log, []).append(item)
@@ -354,7 +354,7 @@ class Committer:
             return [], stop_after_defect(log, "writing", error, appends[0])
 
     def _sync(self, logs: list[BucketLog]) -> None:
-        """Sync buckets outside of a group and tell them how far they are durable now."""
+        """Sync buckets outside a group and report how far they are durable now."""
         if not logs:
             return
         failures = self._sync_files(logs)
@@ -385,7 +385,7 @@ class Committer:
         return failures
 
     def _use_writer(self, log: BucketLog) -> None:
-        """Keep the number of open files bounded: close those that were not written for longest."""
+        """Keep the number of open files bounded: close the least recently written ones."""
         self._open_writers[log] = None
         self._open_writers.move_to_end(log)
         while len(self._open_writers) > self._max_open_files:

@@ -1,12 +1,12 @@
 """Reports of the commit thread that wait until the rows of a primary-key bucket are in its store.
 
-Rows are shown and acknowledged after they went into the store. Where that takes long, because a put has very many
-rows, it is done in steps (`server.long_work`), and the reports of the bucket wait meanwhile, in order: one that comes
-later is held too, whatever it says. So nothing is shown before it is stored, and nothing overtakes.
+Rows are shown and acknowledged after they are stored. If that takes long, because a put has very many rows, it is done
+in steps (`server.runtime.long_work`). Meanwhile the reports of the bucket wait, in order: every later report is held
+too, whatever it is about. So nothing is shown before it is stored, and no report overtakes another.
 
-What is held is on disk as far as `log.flush` asks for it, and stays in the log's `_pending`, which is what lies above
-the high watermark; a failure of later appends does not touch it. A crash loses the held reports only: the store is
-behind its changelog then, and a start replays the rest, as always. Loop thread only.
+Held appends are as durable as `log.flush` asks for, and stay in the log's `_pending`, that is, above the high
+watermark; a failure of later appends does not affect them. A crash loses only the held reports: the store is behind its
+changelog then, and the next start replays the rest, as always. Loop thread only.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ _logger = logging.getLogger(__name__)
 
 
 class Storing(NamedTuple):
-    """How the rows of appends below an offset get into the store: whether it takes steps, and the steps."""
+    """How the rows of appends below an offset are stored: `takes_long` if in steps, and the steps."""
 
     takes_long: Callable[[int], bool]
     steps: Callable[[int], Iterator[None]]
@@ -41,7 +41,7 @@ class _Held(NamedTuple):
 
 
 class HeldCommits:
-    """See the module text. Of one bucket."""
+    """The held reports of one bucket."""
 
     def __init__(self, log: BucketLog, long_work: LongWork, storing: Storing) -> None:
         self._log = log
@@ -53,11 +53,11 @@ class HeldCommits:
 
     @property
     def append_count(self) -> int:
-        """How many appends, the oldest pending ones, are durable and held."""
+        """The number of held appends, which are the oldest pending ones and durable."""
         return sum([len(held.appends) for held in self._held])
 
     def holds_committed(self, appends: list[Append], synced: bool) -> bool:
-        """Whether the report of these appends is shown later; otherwise the caller shows it now."""
+        """Hold the report of these appends if necessary; returns False if the caller should show it now."""
         end = appends[-1].next_offset
         if not self._held and (self._is_finished or not self._storing.takes_long(end)):
             return False
@@ -65,14 +65,14 @@ class HeldCommits:
         return True
 
     def holds_synced(self, last: Append | None) -> bool:
-        """The same for a report that everything up to an append is on disk."""
+        """Hold a report that everything up to an append is on disk; returns False if it need not wait."""
         if not self._held:
             return False
         self._hold(_Held(iter(()), partial(self._log.note_synced, last), []))
         return True
 
     def finish(self) -> None:
-        """Do everything that is held now, and hold nothing any more: the log is being closed."""
+        """Store and show everything that is held now, and hold nothing from now on: the log is being closed."""
         self._is_finished = True
         while self._held:
             try:
@@ -84,7 +84,7 @@ class HeldCommits:
                 self._show_oldest()
 
     def drop(self) -> None:
-        """The bucket is gone: nobody wants the rest."""
+        """Discard everything that is held: the bucket is gone."""
         self._is_finished = True
         self._held.clear()
 
@@ -113,11 +113,14 @@ class HeldCommits:
         try:
             held.report()
         except Exception:
-            # Shown rows have an answer in any case. What is behind must not wait for ever.
+            # Rows that were shown are answered in any case. The reports behind this one must not wait forever.
             _logger.exception("a held report of a bucket log failed")
 
     def _fail(self, error: Exception) -> None:
-        """A defect: nobody knows what is stored. All that is held gets an answer; the next start stores it."""
+        """Stop the bucket after a defect, as it is unknown what is stored. All held appends are answered with an error.
+
+        The next start stores them.
+        """
         appends = [append for held in self._held for append in held.appends]
         self._held.clear()
         stop(self._log, "storing the rows of", error, appends)

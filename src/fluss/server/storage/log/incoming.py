@@ -1,4 +1,4 @@
-"""Checks of batches that a client sends, before they get an offset."""
+"""Checks of batches from clients before they are given offsets."""
 
 from __future__ import annotations
 
@@ -22,9 +22,9 @@ _LENGTH = Struct("<i")
 
 
 def check_batch_count(records: memoryview) -> None:
-    """FlussError 10 for more batches than one write may have; clients send one.
+    """Raise FlussError 10 for more batches than one write may have; clients send one.
 
-    Every batch is checked on the event loop. The lengths tell how many there are, or that the bytes are damaged.
+    Every batch is checked on the event loop, so their number is limited. It is counted by their length fields.
     """
     if len(records) <= MAX_BATCHES_OF_A_WRITE * MIN_HEADER_BYTES:
         return
@@ -34,13 +34,13 @@ def check_batch_count(records: memoryview) -> None:
         count += 1
     if count > MAX_BATCHES_OF_A_WRITE:
         raise FlussError(
-            f"a write has more than {MAX_BATCHES_OF_A_WRITE} batches for a bucket; put more rows into each",
+            f"a write has more than {MAX_BATCHES_OF_A_WRITE} batches for one bucket; put more rows into each batch",
             ErrorCode.RECORD_TOO_LARGE_EXCEPTION,
         )
 
 
 def whole_batches(records: memoryview) -> list[tuple[int, BatchHeader]]:
-    """Check structure and checksums of all whole batches; a cut-off one at the end does not count."""
+    """Check the structure and checksums of all whole batches; an incomplete one at the end is ignored."""
     try:
         batches = list(iter_batches(records))
     except UnknownMagic as error:
@@ -51,6 +51,9 @@ def whole_batches(records: memoryview) -> list[tuple[int, BatchHeader]]:
         if not check_crc(records, position, header):
             raise FlussError(f"wrong checksum of the batch at byte {position}", ErrorCode.CORRUPT_RECORD_EXCEPTION)
         if not offsets_are_sound(header):
-            text = f"batch at byte {position}: {header.record_count} rows, offset delta {header.last_offset_delta}"
+            text = (
+                f"invalid header of the batch at byte {position}: {header.record_count} rows do not match the last "
+                f"offset delta {header.last_offset_delta}"
+            )
             raise FlussError(text, ErrorCode.CORRUPT_RECORD_EXCEPTION)
     return batches

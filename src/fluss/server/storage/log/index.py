@@ -1,15 +1,15 @@
 """Sparse indexes of a segment: offset to byte position, and time to offset.
 
-File formats (the remote copies of a segment have the same): `.index` holds 8-byte entries, big-endian int32 offset
-relative to the segment's base and int32 byte position; `.timeindex` holds 12-byte entries, big-endian int64 timestamp
-and int32 relative offset. An offset entry names the *last* offset of an appended set and the position where the set
-starts, so the largest entry at or below a target is a safe place to walk forward from.
+File formats (also of the remote copies of a segment): `.index` holds 8-byte entries, big-endian int32 offset relative
+to the segment's base and int32 byte position; `.timeindex` holds 12-byte entries, big-endian int64 timestamp and int32
+relative offset. An offset entry has the *last* offset of an append and the position where the append starts, so the
+largest entry at or below a target is a safe place from which to walk forward.
 
 `SegmentIndex` is the index of the segment that is being written. It is owned by the loop thread. Entries behind the
-committed end are speculative: `mark` and `rollback` take them back. `flushed_*` count the entries that the index files
-hold already. Sealed segments answer from their files through `position_before` and do not keep a `SegmentIndex`.
+committed end are speculative: `mark` and `rollback` take them back. `flushed_*` count the entries that are already in
+the index files. Sealed segments are looked up in their files with `position_before` and have no `SegmentIndex`.
 
-An index only saves walking. A missing, short or damaged one is rebuilt from the segment.
+An index only saves walking over the segment. A missing, short or damaged one is rebuilt from the segment.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ NO_TIMESTAMP = -1
 
 
 class IndexMark(NamedTuple):
-    """How the index was before an append."""
+    """The state of an index before an append."""
 
     offset_entries: int
     time_entries: int
@@ -69,7 +69,7 @@ class SegmentIndex:
         self.flushed_time_entries = 0
 
     def add(self, first: int, last: int, position: int, size: int, timestamp: int) -> None:
-        """Note a set of `size` bytes at `position` with relative offsets `first` to `last`."""
+        """Add an append of `size` bytes at `position` with relative offsets `first` to `last`."""
         if timestamp > self.max_timestamp:
             self.max_timestamp = timestamp
             self.max_timestamp_offset = first
@@ -81,7 +81,7 @@ class SegmentIndex:
         self.bytes_since_entry += size
 
     def add_time_entry(self) -> None:
-        """Write down the largest timestamp so far, if it grew. Also the last step of sealing."""
+        """Add an entry for the largest timestamp so far, if it grew. Also the last step of sealing."""
         if self.max_timestamp > (self.timestamps[-1] if self.timestamps else NO_TIMESTAMP):
             self.timestamps.append(self.max_timestamp)
             self.time_offsets.append(self.max_timestamp_offset)
@@ -96,7 +96,7 @@ class SegmentIndex:
         )
 
     def rollback(self, mark: IndexMark) -> None:
-        """Forget every entry since `mark`."""
+        """Remove every entry since `mark`."""
         assert self.flushed_offset_entries <= mark.offset_entries, "an uncommitted entry reached the index file"
         del self.offsets[mark.offset_entries :]
         del self.positions[mark.offset_entries :]
@@ -108,12 +108,12 @@ class SegmentIndex:
         self.flushed_time_entries = min(self.flushed_time_entries, mark.time_entries)
 
     def position_before(self, relative_offset: int) -> int:
-        """Start of a set at or before the one that contains the offset."""
+        """The start of an append at or before the one that contains the offset."""
         found = bisect_right(self.offsets, relative_offset)
         return self.positions[found - 1] if found else 0
 
     def entries_before(self, position: int, relative_offset: int) -> tuple[int, int]:
-        """How many offset and time entries concern only bytes before `position`."""
+        """The number of offset entries and of time entries that concern only bytes before `position`."""
         return bisect_left(self.positions, position), bisect_left(self.time_offsets, relative_offset)
 
     def offset_bytes(self, first: int, end: int) -> bytes:
@@ -129,7 +129,7 @@ class SegmentIndex:
         return entries.tobytes()
 
     def load(self, offset_entries: ReadableBuffer, time_entries: ReadableBuffer) -> None:
-        """Take over entries from files; they count as flushed. Call only on a new index."""
+        """Load entries from files; they count as flushed. Call only on a new index."""
         stored = np.frombuffer(offset_entries, _OFFSET_DTYPE)
         self.offsets.frombytes(stored["offset"].astype(np.int32).tobytes())
         self.positions.frombytes(stored["position"].astype(np.int32).tobytes())
@@ -144,7 +144,7 @@ class SegmentIndex:
 
 
 def position_before(entries: ReadableBuffer, relative_offset: int) -> int:
-    """The same lookup on the bytes of an `.index` file, without loading them."""
+    """`SegmentIndex.position_before` on the bytes of an `.index` file, without loading it."""
     low, high = 0, len(entries) // OFFSET_ENTRY.size
     position = 0
     while low < high:
@@ -159,9 +159,9 @@ def position_before(entries: ReadableBuffer, relative_offset: int) -> int:
 
 
 def offset_before_time(entries: ReadableBuffer, timestamp: int) -> int:
-    """Relative offset from which to walk to the first batch at or after `timestamp`: bytes of a `.timeindex` file.
+    """The relative offset from which to walk to the first batch at or after `timestamp`, from a `.timeindex` file.
 
-    Only entries strictly before the timestamp count: several sets may share the timestamp of an entry.
+    Only entries strictly before the timestamp count: several appends may share the timestamp of an entry.
     """
     low, high = 0, len(entries) // TIME_ENTRY.size
     relative = 0
@@ -177,7 +177,7 @@ def offset_before_time(entries: ReadableBuffer, timestamp: int) -> int:
 
 
 def offset_entries_are_sound(entries: ReadableBuffer, segment_bytes: int) -> bool:
-    """Whether the bytes of an `.index` file can be the index of a segment of this size."""
+    """True if the bytes of an `.index` file can be the index of a segment of this size."""
     if len(entries) % OFFSET_ENTRY.size:
         return False
     stored = np.frombuffer(entries, _OFFSET_DTYPE)
@@ -189,7 +189,7 @@ def offset_entries_are_sound(entries: ReadableBuffer, segment_bytes: int) -> boo
 
 
 def time_entries_are_sound(entries: ReadableBuffer) -> bool:
-    """Whether the bytes can be a `.timeindex` file: both columns grow."""
+    """True if the bytes can be a `.timeindex` file: both columns increase."""
     if len(entries) % TIME_ENTRY.size:
         return False
     stored = np.frombuffer(entries, _TIME_DTYPE)

@@ -1,7 +1,7 @@
-"""Reading a bucket log: which segment, how far, what lies outside.
+"""Reading a bucket log: choosing the segment and the end of a read, and refusing offsets outside the log.
 
 A read never crosses a segment, never passes the high watermark and never copies: it returns slices of mappings, which
-stay valid as long as somebody holds them, even when the segment is removed. Owned by the loop thread.
+stay valid as long as they are referenced, even if the segment is removed. Owned by the loop thread.
 """
 
 from __future__ import annotations
@@ -11,18 +11,18 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from fluss.codec.batches.log_batch import BatchHeader, CorruptBatch, read_header
 from fluss.errors import ErrorCode, FlussError
-from fluss.server.storage.log.reader import Found, SegmentReader
+from fluss.server.storage.log.reader import FoundBatch, SegmentReader
 from fluss.server.storage.log.segment import Segment, SegmentInfo
 
 if TYPE_CHECKING:
     from fluss.server.storage.log.bucket_log import BucketLog
 
-# How much is checked at a time while batches of an earlier process are handed out one by one.
+# The bytes checked at a time while batches that an earlier process wrote are returned one by one.
 _CHECK_AHEAD_BYTES = 1024 * 1024
 
 
 class ReadRange(NamedTuple):
-    """Stored bytes. The last batch may be cut off; `first_batch_offset` -1: there was nothing to read."""
+    """Stored bytes. The last batch may be incomplete; `first_batch_offset` is -1 if there was nothing to read."""
 
     view: memoryview
     first_batch_offset: int
@@ -41,10 +41,10 @@ class LogReads:
         self._reader = SegmentReader(log.committer.files, log.committer.open_segments, log.options.index_interval_bytes)
 
     def read(self, offset: int, max_bytes: int, whole_first_batch: bool) -> ReadRange:
-        """Bytes from the batch that contains `offset` up to `max_bytes`, high watermark or end of segment.
+        """At most `max_bytes` from the batch that contains `offset`, up to the high watermark or the segment's end.
 
         With `whole_first_batch` the first batch is complete even if it is larger than `max_bytes`. FlussError 19
-        outside of the local log, 14 if the batch is damaged. Empty at or above the high watermark.
+        outside the local log, 14 if the batch is damaged. Empty at or above the high watermark.
         """
         segment = self._segment(offset)
         if segment is None:
@@ -60,20 +60,20 @@ class LogReads:
     def read_batches(self, offset: int) -> Iterator[tuple[memoryview, int, BatchHeader]]:
         """Yield (buffer, position in it, header) of whole batches; stops at the high watermark or the segment's end.
 
-        Errors as in `read`, when the first batch is asked for. A damaged batch further on ends the walk.
+        Raises the errors of `read` for the first batch. A damaged batch further on ends the iteration.
         """
         segment = self._segment(offset)
         if segment is None:
             return
         found = self._reader.find(segment, offset)
-        # Later commits may move the end; what was readable at the call is the promise.
+        # Later commits may move the end; only what was readable at the call is returned.
         stop = segment.committed_size
         position, header = found.position, found.header
         checked = position
         while True:
             if position + header.size > checked:
                 ahead = min(stop, position + max(header.size, _CHECK_AHEAD_BYTES))
-                checked = self._reader.check(segment, Found(found.view, found.origin, position, header), ahead)
+                checked = self._reader.check(segment, FoundBatch(found.view, found.origin, position, header), ahead)
             if position + header.size > checked:
                 return
             yield found.view, position - found.origin, header
@@ -83,11 +83,14 @@ class LogReads:
             try:
                 header = read_header(found.view, position - found.origin)
             except CorruptBatch:
-                # Let the next read of that offset scan the segment and name the damage.
+                # The next read of that offset scans the segment and reports the damage.
                 return
 
     def offset_for_timestamp(self, timestamp: int) -> int | None:
-        """Timestamps never decrease along the log, so the segment is found by bisection."""
+        """The base offset of the first committed batch at or after a timestamp; None if there is none.
+
+        Timestamps never decrease along the log, so the segment is found by bisection.
+        """
         segments = [segment for segment in self._log.segments if segment.committed_size]
         low, high = 0, len(segments)
         while low < high:
@@ -117,7 +120,7 @@ class LogReads:
             raise FlussError(f"bucket {log.directory} is closed", ErrorCode.NOT_LEADER_OR_FOLLOWER)
         if not log.local_start_offset <= offset <= log.log_end_offset:
             raise FlussError(
-                f"offset {offset} is outside of the local log, which has {log.local_start_offset} to"
+                f"offset {offset} is outside the local log, which has offsets {log.local_start_offset} to"
                 f" {log.high_watermark}",
                 ErrorCode.LOG_OFFSET_OUT_OF_RANGE_EXCEPTION,
             )

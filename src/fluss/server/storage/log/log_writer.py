@@ -1,16 +1,17 @@
 """The commit thread's side of one bucket: the file that is being written.
 
-Everything here is called by the commit thread only, except `mark_closed`. Rules:
+Only the commit thread may call the methods here, except those that say otherwise. Rules:
 
-- offsets are reserved before they are written, where readers see rows that are not on disk (`given_offsets`);
+- if readers see rows that are not on disk, offsets are reserved before they are written (`reserved_offsets`);
 - bytes are written in the order of the appends, one file at a time;
 - a segment is synced before its successor is created, so only the newest segment can have a torn end;
 - a new file's name is synced before anything in it counts as written;
-- after a failed write the file is cut back to where the failed run began, and every append of the same epoch is
+- after a failed write the file is truncated to where the failed run began, and every append of the same epoch is
   skipped: the loop takes them all back and starts a new epoch;
-- no memory for a write is no defect of the disk: cut back like a full disk, the bucket goes on;
-- after a failed sync nothing is written or synced any more. The kernel may have dropped the dirty pages, so a second
-  sync that succeeds would prove nothing.
+- lack of memory for a write is not a defect of the disk: the file is truncated as for a full disk, and the bucket
+  continues;
+- after a failed sync nothing more is written or synced. The kernel may have dropped the dirty pages, so a second sync
+  that succeeds would prove nothing.
 """
 
 from __future__ import annotations
@@ -24,18 +25,18 @@ from fluss.errors import ErrorCode, FlussError
 from fluss.server.storage.files import FULL_DISK_ERRORS, FileSystem, make_directories, write_all
 from fluss.server.storage.log.append import Append
 from fluss.server.storage.log.background_files import BackgroundFiles
-from fluss.server.storage.log.given_offsets import Reservation
+from fluss.server.storage.log.reserved_offsets import Reservation
 from fluss.server.storage.log.segment import Segment
 from fluss.server.storage.log.synced_mark import UNKNOWN_OFFSET, SyncedMark, write_mark
 
-# A mark after every sync would make a lone append 7 % slower: the file system has one more inode in its journal.
+# A mark after every sync would make a single append 7 % slower: the file system has one more inode to journal.
 MARK_INTERVAL_SECONDS = 0.02
 
 _logger = logging.getLogger(__name__)
 
 
-class WriteFailure(Exception):  # noqa: N818 - it is a result that travels to the loop thread
-    """Why appends from `first` on did not reach the file. `stops`: the bucket takes no more writes until a restart."""
+class WriteFailure(Exception):  # noqa: N818 - it is a result that is passed to the loop thread
+    """Why appends from `first` on did not reach the file. `stops`: no more writes to the bucket until a restart."""
 
     def __init__(self, error: FlussError, first: Append | None, stops: bool) -> None:
         super().__init__(str(error))
@@ -59,7 +60,7 @@ class LogWriter:
         self._directory = directory
         self._cut_after_failed_sync = cut_after_failed_sync
         self._reserved_free_bytes = reserved_free_bytes
-        # Only where rows are shown before they are on disk.
+        # Only needed if rows are shown before they are on disk.
         self._reservation = None if cut_after_failed_sync else Reservation(files, directory, lost)
         self._segment: Segment | None = None
         self._descriptor = -1
@@ -79,7 +80,7 @@ class LogWriter:
 
     @property
     def is_dirty(self) -> bool:
-        """Whether bytes were written that no sync has covered."""
+        """True if bytes were written since the last sync."""
         return self.is_open and self._written_end > self._synced_end
 
     def mark_closed(self) -> None:
@@ -87,7 +88,7 @@ class LogWriter:
         self._closed = True
 
     def write(self, appends: list[Append]) -> tuple[list[Append], WriteFailure | None]:
-        """Write appends in order; returns those that are in the file now, and why the others are not."""
+        """Write appends in order; returns those that are in the file now, and the failure of the others."""
         if self._closed or self.stopped:
             return [], None
         appends = [append for append in appends if append.epoch > self._refused_epoch]
@@ -112,7 +113,7 @@ class LogWriter:
                 self._switch(segment, start)
             elif not self.is_open:
                 self._descriptor = self._files.open_write(segment.log_path)
-            # Behind the switch: it is what syncs the old segment.
+            # After the switch, because that syncs the old segment.
             self._check_room(run[-1].position + run[-1].size - start)
             buffers = [append.buffer for append in run if append.buffer is not None]
             if self._reservation is not None and run[-1].next_offset > self._reservation.until:
@@ -130,7 +131,7 @@ class LogWriter:
         return None
 
     def _check_room(self, size: int) -> None:
-        """OSError "no space" when `size` more bytes would leave less than the reserve; one quick system call."""
+        """Raise ENOSPC if `size` more bytes would leave less than the reserve; one quick system call."""
         reserved = self._reserved_free_bytes
         if reserved and size and self._files.free_bytes(self._directory) - size < reserved:
             raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
@@ -148,9 +149,7 @@ class LogWriter:
         if size != start:
             self._files.close(descriptor)
             self.stopped = True
-            raise WriteFailure(
-                _stop_error(f"{segment.log_path} has {size} bytes where {start} were expected"), None, True
-            )
+            raise WriteFailure(_stop_error(f"{segment.log_path} has {size} bytes, expected {start}"), None, True)
         self._descriptor = descriptor
         self._files.sync_directory(self._directory)
         self._directory_inode = self._files.inode(self._directory)
@@ -161,7 +160,7 @@ class LogWriter:
         code = error.errno if isinstance(error, OSError) else errno.ENOMEM
         no_memory = code == errno.ENOMEM
         if not (no_memory or code in FULL_DISK_ERRORS):
-            # Opening can fail for lack of descriptors and pass; a write that fails means the disk is broken.
+            # Opening may fail temporarily, for lack of descriptors; a write that fails means that the disk is broken.
             if not self.is_open:
                 text = f"cannot open {segment.log_path}: {os.strerror(code or 0)}"
                 return WriteFailure(FlussError(text, ErrorCode.LOG_STORAGE_EXCEPTION), first, False)
@@ -178,22 +177,22 @@ class LogWriter:
         if self.stopped:
             return WriteFailure(_stop_error(f"writing {segment.log_path} failed: {error}"), first, True)
         if no_memory:
-            text = f"no memory to write to {segment.log_path}; nothing was written, try again"
+            text = f"out of memory while writing to {segment.log_path}; nothing was written, retry later"
             return WriteFailure(FlussError(text, ErrorCode.LOG_STORAGE_EXCEPTION), first, False)
         return WriteFailure(self._full_error(), first, False)
 
     def _full_error(self) -> FlussError:
         free = self._files.free_bytes(self._directory)
-        kept = f", {self._reserved_free_bytes} of them kept for metadata" if self._reserved_free_bytes else ""
+        kept = f", of which {self._reserved_free_bytes} are reserved for metadata" if self._reserved_free_bytes else ""
         return FlussError(
-            f"no space left on the disk of {self._directory}: {free} bytes free{kept}. Nothing was written; make room"
-            " (drop tables, lower table.log.ttl, enlarge the disk) and writing goes on by itself, reading works"
-            " meanwhile",
+            f"no space left on the disk of {self._directory}: {free} bytes are free{kept}. Nothing was written; free"
+            " some space (drop tables, lower table.log.ttl, enlarge the disk) and writes continue by themselves. Reads"
+            " work meanwhile",
             ErrorCode.DISK_WRITE_LOCKED,
         )
 
     def sync(self) -> WriteFailure | None:
-        """Make everything written durable. Called by the commit thread or, for the time of the call, by a helper."""
+        """Make everything written durable. Called by the commit thread, or by a helper thread on its behalf."""
         if self.stopped or not self.is_open or not self.is_dirty:
             return None
         try:
@@ -219,13 +218,13 @@ class LogWriter:
             write_mark(self._files, self._directory, mark)
         except OSError as error:
             if not self._mark_failed:
-                _logger.warning("cannot note how far %s is synced, going on without: %s", self._directory, error)
+                _logger.warning("cannot record how far %s is synced, continuing without: %s", self._directory, error)
             self._mark_failed = True
 
     def _cut_unsynced(self) -> None:
-        """Drop what the failed sync should have saved, where nobody has seen it yet.
+        """Truncate what the failed sync should have saved, unless readers may have seen it.
 
-        The page cache may show these bytes although the disk does not have them; a restart would believe in them.
+        The page cache may show these bytes although the disk does not have them, and a restart would trust them.
         """
         if not self._cut_after_failed_sync:
             return
@@ -237,17 +236,17 @@ class LogWriter:
         self._written_end = self._synced_end
 
     def reserve_ahead(self, next_offset: int, background: BackgroundFiles) -> None:
-        """Offsets up to here are shown; see to it that the next ones may be, too. Called by the loop thread."""
+        """Reserve offsets for appends after `next_offset`, up to which all are shown. Called by the loop thread."""
         if self._reservation is not None:
             self._reservation.reserve_ahead(next_offset, background.submit)
 
     def release_reservation(self) -> None:
-        """Everything is on disk, and nothing more will be written. Called by the loop thread, which waited for both."""
+        """Release the reserved offsets. Called by the loop thread when all is on disk and no more will be written."""
         if self._reservation is not None and not self.stopped:
             self._reservation.release()
 
     def close(self) -> None:
-        """Give the descriptor back. What counts was synced before, so an error here is only worth a line."""
+        """Close the descriptor. Everything that matters was synced before, so an error is only logged."""
         if not self.is_open:
             return
         descriptor, self._descriptor = self._descriptor, -1
@@ -259,6 +258,6 @@ class LogWriter:
 
 def _stop_error(what: str) -> FlussError:
     return FlussError(
-        f"{what}; the bucket takes no more writes until the server is restarted, check the disk first",
+        f"{what}; the bucket accepts no more writes until the server is restarted, check the disk first",
         ErrorCode.STORAGE_EXCEPTION,
     )

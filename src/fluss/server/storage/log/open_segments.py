@@ -1,8 +1,8 @@
-"""Segments that are open for reading: a bounded number of mappings, least recently used go first.
+"""Segments that are open for reading: a bounded number of mappings, of which the least recently used are closed first.
 
-A mapping never reaches beyond the committed size of its segment, so the file behind it is never cut. When a reader
-needs bytes behind the mapping, a short tail is read with one `pread`; a longer one gets a new mapping. Old mappings are
-not closed but dropped: slices of them may still wait in send queues and keep them alive.
+A mapping never reaches beyond the committed size of its segment, so mapped bytes are never truncated. If a reader needs
+bytes after the mapping, a short tail is read with one `pread`; a longer one gets a new mapping. Old mappings are not
+closed but dropped: slices of them may still be in send queues and keep them alive.
 
 Owned by the loop thread.
 """
@@ -33,11 +33,11 @@ class OpenSegment:
         self._map: mmap.mmap | None = None
         self._view = memoryview(b"")
         self._advised_until = 0
-        # Bytes of the `.index` file of a sealed segment, once somebody has checked them.
+        # The bytes of the `.index` file of a sealed segment, once they have been checked.
         self.index_entries: ReadableBuffer | None = None
 
     def window(self, start: int) -> tuple[memoryview, int]:
-        """A view that reaches at least from `start` to the committed end, and the position of its first byte."""
+        """A view of at least the bytes from `start` to the committed end, and the position of its first byte."""
         size = self._segment.committed_size
         if len(self._view) < size:
             if size - start <= MAX_PREAD_BYTES:
@@ -53,7 +53,7 @@ class OpenSegment:
         return view
 
     def advise(self, position: int) -> None:
-        """Ask the kernel to read ahead of a reader of old data, so that the loop waits less for the disk."""
+        """Ask the kernel to read old data ahead of a reader, so that the loop waits less for the disk."""
         if self._map is None or position < self._advised_until - READ_AHEAD_BYTES // 2:
             return
         start = position // mmap.PAGESIZE * mmap.PAGESIZE
@@ -90,7 +90,7 @@ class OpenSegments:
         return len(self._open)
 
     def get(self, segment: Segment) -> OpenSegment:
-        """The open segment; opens it when needed, and closes the one that was unused for longest."""
+        """The open segment. It is opened if necessary, and the least recently used one is closed."""
         found = self._open.get(segment)
         if found is not None:
             self._open.move_to_end(segment)
@@ -102,7 +102,7 @@ class OpenSegments:
         return opened
 
     def drop(self, segment: Segment) -> None:
-        """Forget a segment that is closed or deleted."""
+        """Remove a segment that is closed or deleted from the cache."""
         found = self._open.pop(segment, None)
         if found is not None:
             found.close()

@@ -1,9 +1,9 @@
 """Finding and reading committed batches inside one segment.
 
-The way of a read: sparse index -> walk over headers to the batch that contains the offset -> a slice of the mapping.
+Steps of a read: sparse index -> walk over headers to the batch that contains the offset -> a slice of the mapping.
 Bytes that this process has neither received nor scanned are checked (checksum, chain of offsets) when they are read for
-the first time. Whatever does not fit leads to one full scan of the segment, which finds all damage and builds a new
-index; after that damaged batches answer with error 14 and everything around them stays readable.
+the first time. Any inconsistency leads to one full scan of the segment, which finds all damage and builds a new index;
+after that, reads of damaged batches get error 14, and everything around them stays readable.
 
 Owned by the loop thread.
 """
@@ -25,8 +25,8 @@ from fluss.server.storage.log.segment import Segment, segment_file_name
 _logger = logging.getLogger(__name__)
 
 
-class Found(NamedTuple):
-    """A batch, where its bytes are, and the bytes."""
+class FoundBatch(NamedTuple):
+    """A batch at `position` of a segment; `view` has its bytes and begins at `origin` of the segment."""
 
     view: memoryview
     origin: int
@@ -35,16 +35,16 @@ class Found(NamedTuple):
 
 
 class SegmentReader:
-    """Reads segments of one bucket."""
+    """Finds and checks batches in the segments of one bucket."""
 
     def __init__(self, files: FileSystem, open_segments: OpenSegments, index_interval_bytes: int) -> None:
         self._files = files
         self._open_segments = open_segments
         self._index_interval_bytes = index_interval_bytes
 
-    def find(self, segment: Segment, offset: int) -> Found:
+    def find(self, segment: Segment, offset: int) -> FoundBatch:
         """The committed batch that contains `offset`; FlussError 14 if it is damaged."""
-        if not segment.committed_size:  # emptied, or gone
+        if not segment.committed_size:  # the file was emptied or is missing
             raise corrupt(segment, 0, segment.base_offset, segment.end_offset)
         opened = self._open_segments.get(segment)
         found = self._walk(segment, opened, offset)
@@ -57,8 +57,8 @@ class SegmentReader:
             opened.advise(found.position)
         return found
 
-    def check(self, segment: Segment, found: Found, end: int) -> int:
-        """Verify what is about to be handed out; returns the position where good bytes end, at most `end`."""
+    def check(self, segment: Segment, found: FoundBatch, end: int) -> int:
+        """Verify bytes before they are returned to a reader; returns the end of the good ones, at most `end`."""
         if not segment.is_verified(found.position, end) and not self._verify(segment, found, end):
             self.rescan(segment)
         if segment.damages:
@@ -71,24 +71,24 @@ class SegmentReader:
         return end
 
     def max_timestamp(self, segment: Segment) -> int:
-        """Largest committed timestamp: that of the last batch, because timestamps never decrease in a bucket."""
+        """The largest committed timestamp: that of the last batch, because timestamps never decrease in a bucket."""
         if segment.max_timestamp == index_format.NO_TIMESTAMP and segment.committed_size:
             try:
                 segment.max_timestamp = self.find(segment, segment.end_offset - 1).header.commit_timestamp
             except FlussError:
-                # The last batch is damaged: the newest good one in front of the damage has to do.
+                # The last batch is damaged: use the newest good one instead.
                 batches = self.scan(segment)
                 segment.max_timestamp = max((header.commit_timestamp for _, header in batches), default=0)
         return segment.max_timestamp
 
     def scan(self, segment: Segment) -> list[tuple[int, BatchHeader]]:
-        """Every good committed batch, by looking at all bytes."""
+        """Every good committed batch, found by a scan of all bytes."""
         view = self._open_segments.get(segment).whole()
         items = scan_batches(view, 0, segment.committed_size, segment.base_offset, 0)
         return [(position, item) for position, item in items if isinstance(item, BatchHeader)]
 
     def first_at_or_after(self, segment: Segment, timestamp: int) -> int | None:
-        """Base offset of the first committed batch whose timestamp is at least `timestamp`."""
+        """The base offset of the first committed batch whose timestamp is at least `timestamp`."""
         position = self._position_before_time(segment, timestamp)
         view, origin = self._open_segments.get(segment).window(position)
         while position < segment.committed_size:
@@ -107,7 +107,7 @@ class SegmentReader:
         return None
 
     def rescan(self, segment: Segment) -> None:
-        """Look at all committed bytes, remember the damage and build a new index."""
+        """Scan all committed bytes, record the damage and build a new index."""
         if segment.rebuilt_index is not None and segment.rebuilt_end_position >= segment.trusted_from:
             return
         view = self._open_segments.get(segment).whole()
@@ -127,8 +127,8 @@ class SegmentReader:
         segment.rebuilt_end_offset = segment.end_offset
         segment.trusted_from = 0
 
-    def _walk(self, segment: Segment, opened: OpenSegment, offset: int) -> Found | None:
-        """Walk forward from the index; None when something does not fit together."""
+    def _walk(self, segment: Segment, opened: OpenSegment, offset: int) -> FoundBatch | None:
+        """Walk forward from the index; None if the bytes are inconsistent."""
         position = self._position_before(segment, opened, offset)
         view, origin = opened.window(position)
         while position < segment.committed_size:
@@ -145,7 +145,7 @@ class SegmentReader:
             if header.base_offset > offset or position + header.size > segment.committed_size:
                 return None
             if offset <= header.last_offset:
-                return Found(view, origin, position, header)
+                return FoundBatch(view, origin, position, header)
             position += header.size
         return None
 
@@ -167,7 +167,7 @@ class SegmentReader:
         return index_format.position_before(opened.index_entries, relative)
 
     def _load_index(self, segment: Segment, opened: OpenSegment) -> bool:
-        """Take the index file of a sealed segment if it is there, sound and complete."""
+        """Load the index file of a sealed segment; False unless it exists and is sound and complete."""
         try:
             entries = opened.load_index()
         except OSError:
@@ -180,7 +180,7 @@ class SegmentReader:
         return True
 
     def _index_is_short(self, segment: Segment, opened: OpenSegment, position: int) -> bool:
-        """Whether entries are missing at the end: several batches lie further behind the last entry than the rule."""
+        """True if entries are missing at the end: several batches are more than the interval behind the last entry."""
         view, origin = opened.window(position)
         limit = position + self._index_interval_bytes
         behind_limit = 0
@@ -210,8 +210,8 @@ class SegmentReader:
             return 0
         return self._position_before(segment, opened, offset)
 
-    def _verify(self, segment: Segment, found: Found, end: int) -> bool:
-        """Check batches from the found one up to `end`; True if all are good."""
+    def _verify(self, segment: Segment, found: FoundBatch, end: int) -> bool:
+        """Check the batches from the found one up to `end`; True if all are good."""
         position, expected = found.position, found.header.base_offset
         stop = min(end, segment.trusted_from)
         while position < stop:
@@ -230,7 +230,7 @@ class SegmentReader:
 
 
 def add_to_index(index: SegmentIndex, base_offset: int, position: int, header: BatchHeader) -> None:
-    """Index a batch as a set of its own."""
+    """Add a batch to an index as an append of its own."""
     index.add(
         header.base_offset - base_offset,
         header.last_offset - base_offset,
@@ -241,13 +241,13 @@ def add_to_index(index: SegmentIndex, base_offset: int, position: int, header: B
 
 
 class DamagedLogError(FlussError):
-    """Error 14 for bytes of a segment that are no batch; readers may go on at `next_offset`."""
+    """Error 14 for bytes of a segment that are not a valid batch; readers may continue at `next_offset`."""
 
     next_offset = -1
 
 
 def corrupt(segment: Segment, position: int, first_offset: int, next_offset: int) -> DamagedLogError:
-    """Error 14. A file that ends too early was cut, or the one that followed it is gone."""
+    """The error for a damaged batch. A file that ends too early was truncated, or the file after it is missing."""
     ends_early = position >= segment.committed_size and first_offset > segment.base_offset
     hint = f" (the end; {segment_file_name(first_offset)} may be missing)" if ends_early else ""
     error = DamagedLogError(

@@ -1,25 +1,25 @@
 """Opening a bucket after any kind of stop.
 
-Only what lies behind the recovery point of the checkpoint is read: every batch there is checked, the indexes and the
-writer state are brought up to date. Earlier segments are taken as they are and checked when somebody reads them.
+Only the bytes behind the recovery point of the checkpoint are read: every batch there is checked, and the indexes and
+the writer state are brought up to date. Earlier segments are not read now but checked when they are read.
 
-What damage means:
+How damage is classified:
 
-- in the newest segment, with nothing good behind it: a torn write. It is cut off, with one log line. Not so if its rows
-  are known to have been on disk, from the checkpoint or the mark of the last sync (`synced_mark`): then it is damage.
-- in the newest segment, with good batches behind it, part of it was never written (a hole in the file, a page of zeros,
-  or zeros from the start of a batch to the end of its page), and neither the checkpoint nor the mark of the last sync
-  says that it was on disk: power failed during one group of writes, and the disk took the later part of the group
-  first. Nothing of that group was acknowledged, so it is cut off as well.
-- anything else is acknowledged data on a bad disk. Nothing is removed; the batch answers with error 14 when it is read,
-  everything behind it stays readable.
+- in the newest segment, with nothing good behind it: a torn write. It is cut off, with one log line. But if its rows
+  are known to have been on disk, from the checkpoint or the mark of the last sync (`synced_mark`), it is real damage.
+- in the newest segment, with good batches behind it, if part of it was never written (a hole in the file, a page of
+  zeros, or zeros from the start of a batch to the end of its page), and neither the checkpoint nor the mark of the last
+  sync covers it: power failed during one group of writes, and the disk wrote the later part of the group first.
+  Nothing of that group was acknowledged, so it is cut off as well.
+- anything else is acknowledged data on a bad disk. Nothing is removed; reads of the batch get error 14, and everything
+  behind it stays readable.
 
-A bucket is never emptied to heal it, and an offset is never given twice: if files begin behind the start that the
-checkpoint says, or end before what is known to have been on disk, the missing range answers with error 14. If rows
-were shown that never were on disk (`log.flush` other than `always`) and power failed, the log goes on behind all
-offsets that were shown: `given_offsets`.
+A bucket is never emptied to repair it, and an offset is never used twice: if files begin after the start offset of the
+checkpoint, or end before what is known to have been on disk, reads of the missing range get error 14. If rows were
+shown that never reached the disk (`log.flush` other than `always`) and power failed, the log continues behind all
+offsets that were shown: `reserved_offsets`.
 
-A directory that was copied while its server ran may have a mark that was copied after the log: it does not count there.
+A directory that was copied while its server ran may have a mark that was copied after the log: there it is ignored.
 """
 
 from __future__ import annotations
@@ -31,14 +31,6 @@ from fluss.codec.batches.log_batch import NO_WRITER_ID, BatchHeader, CorruptBatc
 from fluss.codec.batches.log_scan import Damage, batch_at, scan_batches
 from fluss.server.storage.files import FileSystem, make_directories, write_all
 from fluss.server.storage.log.checkpoint import Checkpoint, load_checkpoint
-from fluss.server.storage.log.given_offsets import (
-    GIVEN_NAME,
-    GivenOffsets,
-    first_free_offset,
-    load_given,
-    with_lost_range,
-    write_given,
-)
 from fluss.server.storage.log.index import (
     OFFSET_ENTRY,
     TIME_ENTRY,
@@ -48,9 +40,17 @@ from fluss.server.storage.log.index import (
 )
 from fluss.server.storage.log.options import MAX_RELATIVE_OFFSET, LogOptions
 from fluss.server.storage.log.reader import add_to_index, log_damage
-from fluss.server.storage.log.scan import has_unwritten_page
+from fluss.server.storage.log.reserved_offsets import (
+    RESERVED_NAME,
+    ReservedOffsets,
+    first_free_offset,
+    load_reserved,
+    with_lost_range,
+    write_reserved,
+)
 from fluss.server.storage.log.segment import Segment, segment_base_offset
 from fluss.server.storage.log.synced_mark import UNKNOWN_OFFSET, SyncedMark, load_mark, take_back_mark
+from fluss.server.storage.log.unwritten_pages import has_unwritten_page
 from fluss.server.storage.log.writer_state import WriterBatch, WriterState
 from fluss.server.storage.staged_files import check_staged_versions, staged_writer_ids
 
@@ -60,7 +60,7 @@ _FIRST_SCHEMA_ID = 1
 
 @dataclass
 class RecoveryReport:
-    """What opening a bucket had to do."""
+    """How much recovery has read, cut off, found damaged and removed."""
 
     scanned_bytes: int = 0
     cut_bytes: int = 0
@@ -79,12 +79,12 @@ class RecoveredLog:
     writers: WriterState
     report: RecoveryReport
     has_remote_record: bool = False
-    # Ranges of offsets, first and next, whose rows may have been shown and are lost.
+    # Ranges of offsets (first, next) whose rows may have been shown and are lost.
     lost: tuple[tuple[int, int], ...] = ()
 
 
 class Recovery:
-    """One run of recovery over one directory. Blocking; may run in any thread, before the log serves."""
+    """One run of recovery over one directory. Blocks; may run in any thread, before the log is in use."""
 
     def __init__(self, directory: str, options: LogOptions, files: FileSystem) -> None:
         self._directory = directory
@@ -95,13 +95,13 @@ class Recovery:
         self._checkpoint: Checkpoint | None = None
         self._mark: SyncedMark | None = None
         self._recovery_offset = 0
-        # Rows in front of this were on disk.
+        # All rows below this offset are known to have been on disk.
         self._known_end = 0
         self._timestamp = 0
         self._schema_id = _FIRST_SCHEMA_ID
 
     def run(self) -> RecoveredLog:
-        """Recover the bucket; OSError if the disk does not answer, FlussError for files of a later version."""
+        """Recover the bucket; OSError if the disk fails, FlussError for files of a later version."""
         names = self._files.list_directory(self._directory)
         staged = staged_writer_ids(self._files, self._directory)
         check_staged_versions(self._files, self._directory, staged)
@@ -121,8 +121,8 @@ class Recovery:
             last = self._continue_behind_gap(last)
             segments.append(last)
         lost: tuple[tuple[int, int], ...] = ()
-        if GIVEN_NAME in names:
-            lost = self._leave_given_offsets(segments)
+        if RESERVED_NAME in names:
+            lost = self._skip_reserved_offsets(segments)
             last = segments[-1]
         start = max(segments[0].base_offset, self._checkpoint.local_start_offset if self._checkpoint else 0)
         has_remote = self._checkpoint is not None and self._checkpoint.has_remote_record
@@ -146,7 +146,7 @@ class Recovery:
     def _list_segments(self, names: list[str]) -> list[Segment]:
         bases = sorted(base for base in map(segment_base_offset, names) if base is not None)
         if self._checkpoint is not None:
-            # A removal that was interrupted: the checkpoint says where the log starts, the files come off now.
+            # A removal was interrupted: the checkpoint has the new start of the log, so remove the files before it.
             while len(bases) > 1 and bases[1] <= self._checkpoint.local_start_offset:
                 for path in Segment(self._directory, bases.pop(0)).paths:
                     self._remove(path)
@@ -159,7 +159,7 @@ class Recovery:
                 segment.size = segment.committed_size = self._files.path_size(segment.log_path)
             except FileNotFoundError:
                 if self._known_end > segment.base_offset:
-                    _logger.error("%s is gone, with rows that were acknowledged", segment.log_path)
+                    _logger.error("%s is missing; it had rows that were acknowledged", segment.log_path)
             segment.trusted_from = segment.size
         return segments
 
@@ -181,7 +181,7 @@ class Recovery:
         return at_or_before[-1] if at_or_before else 0
 
     def _scan_segment(self, segment: Segment, is_last: bool) -> None:
-        """Check a segment from the recovery point (or its start) on and build its index."""
+        """Check a segment from the recovery point, or from its start, and build its index."""
         if segment.size == 0:
             segment.index = SegmentIndex(self._options.index_interval_bytes)
             return
@@ -207,7 +207,7 @@ class Recovery:
                     mark = SyncedMark(segment.base_offset, end, segment.end_offset, self._files.inode(self._directory))
                     take_back_mark(self._files, self._directory, mark)
             if start < segment.size:
-                # A killed process may leave whole batches that only the page cache has. They will be shown to readers.
+                # A killed process may leave whole batches only in the page cache. Sync them before readers see them.
                 self._files.fdatasync(descriptor)
                 self._files.sync_directory(self._directory)
         finally:
@@ -224,17 +224,17 @@ class Recovery:
         if position == segment.size:
             return position, checkpoint.recovery_offset
         if position < segment.size:
-            # A good batch with another offset there means that file and checkpoint do not belong together.
+            # A good batch with another offset at this position means that file and checkpoint do not match.
             header = batch_at(view, position, segment.size)
             if header is None or header.base_offset == checkpoint.recovery_offset:
                 return position, checkpoint.recovery_offset
-        _logger.error("%s does not fit its checkpoint: reading the whole segment instead", segment.log_path)
+        _logger.error("%s does not match its checkpoint: reading the whole segment instead", segment.log_path)
         return 0, segment.base_offset
 
     def _scan_batches(
         self, segment: Segment, view: memoryview, descriptor: int, start: int, expected: int, is_last: bool
     ) -> int:
-        """Returns where the good part of the segment ends."""
+        """Check batches from `start` on; returns the position at which the good part of the segment ends."""
         assert segment.index is not None
         segment.max_timestamp = self._timestamp if start > 0 else segment.max_timestamp
         for position, item in scan_batches(view, start, segment.size, expected, self._timestamp if start else 0):
@@ -273,7 +273,7 @@ class Recovery:
         return 0 if is_copied else self._mark.end_offset
 
     def _synced_position(self, segment: Segment) -> int:
-        """Bytes of the segment in front of this were on disk before the stop."""
+        """The position in the segment below which all bytes were on disk before the stop."""
         position = 0 if self._mark is None else self._mark.position_in(segment.base_offset)
         if self._checkpoint is not None and self._checkpoint.segment_base_offset == segment.base_offset:
             position = max(position, self._checkpoint.segment_position)
@@ -288,7 +288,7 @@ class Recovery:
         self._writers.record(header.writer_id, batch, header.next_offset)
 
     def _index_up_to(self, segment: Segment, view: memoryview, end: int) -> SegmentIndex:
-        """The index of the part that is not scanned, from the index files or, if these are no good, from headers."""
+        """The index of the part that is not scanned, from the index files or, if those are damaged, from headers."""
         index = SegmentIndex(self._options.index_interval_bytes)
         if end == 0 or self._load_index(segment, index, end):
             return index
@@ -335,31 +335,31 @@ class Recovery:
         following.index = SegmentIndex(self._options.index_interval_bytes)
         return following
 
-    def _leave_given_offsets(self, segments: list[Segment]) -> tuple[tuple[int, int], ...]:
-        """Go on behind offsets that may have been shown for rows that are lost; returns all such ranges."""
-        given, boot_id = load_given(self._files, self._directory), self._files.boot_id()
+    def _skip_reserved_offsets(self, segments: list[Segment]) -> tuple[tuple[int, int], ...]:
+        """Continue the log behind offsets that may have been shown for lost rows; returns all such ranges."""
+        reserved, boot_id = load_reserved(self._files, self._directory), self._files.boot_id()
         end = segments[-1].end_offset
-        following = first_free_offset(given, end, boot_id, self._report.cut_bytes > 0)
-        given = given or GivenOffsets()
+        following = first_free_offset(reserved, end, boot_id, self._report.cut_bytes > 0)
+        reserved = reserved or ReservedOffsets()
         if following > end:
             _logger.warning(
-                "%s: the machine stopped before all rows were on disk (log.flush is not always). The log ends at offset"
-                " %d; offsets up to %d may have been given to rows that are lost and are not used again",
+                "%s: the machine stopped before all rows were on disk (log.flush is not 'always'). The log ends at"
+                " offset %d; offsets up to %d may have been used for rows that are lost, and are not used again",
                 self._directory,
                 end,
                 following - 1,
             )
-            given = with_lost_range(given, end, following)
-            write_given(self._files, self._directory, given)
+            reserved = with_lost_range(reserved, end, following)
+            write_reserved(self._files, self._directory, reserved)
             while segments[-1].end_offset < following:
                 self._write_filler(segments, min(following, segments[-1].end_offset + MAX_RELATIVE_OFFSET))
-        if given.reserved_until:
-            # All that is there is on disk now, and nothing else was shown.
-            write_given(self._files, self._directory, GivenOffsets(lost=given.lost))
-        return given.lost
+        if reserved.reserved_until:
+            # Everything that is left is on disk now, and nothing else was shown.
+            write_reserved(self._files, self._directory, ReservedOffsets(lost=reserved.lost))
+        return reserved.lost
 
     def _write_filler(self, segments: list[Segment], following: int) -> None:
-        """A batch without rows at the end of the log, up to another offset."""
+        """Write a batch without rows at the end of the log, so that the next offset is `following`."""
         segment, first = segments[-1], segments[-1].end_offset
         if segment.size and following - segment.base_offset > MAX_RELATIVE_OFFSET:
             segment.sealed = True

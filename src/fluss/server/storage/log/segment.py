@@ -2,7 +2,7 @@
 
 Sizes, from left to right in the file:
 
-    0 .. trusted_from      written by an earlier process and not scanned at start: checked when first read
+    0 .. trusted_from      written by an earlier process and not scanned at the start: checked when first read
     .. committed_size      readable: below the high watermark
     .. size                accepted and queued, perhaps written; may be taken back
 
@@ -27,7 +27,7 @@ _NAME_DIGITS = 20
 
 
 class SegmentInfo(NamedTuple):
-    """What others need to know about a sealed segment, for instance to copy it."""
+    """Description of a sealed segment for other modules, for instance to copy it."""
 
     path: str
     index_path: str
@@ -36,12 +36,12 @@ class SegmentInfo(NamedTuple):
     next_offset: int
     size_bytes: int
     max_timestamp: int
-    # Its index files are complete. Until the next checkpoint the newest entries are in memory only.
+    # True if its index files are complete. Until the next checkpoint the newest entries are only in memory.
     is_indexed: bool = True
 
 
 class Segment:
-    """See the module text."""
+    """A file of batches and its state: sizes, offsets, index, damage."""
 
     __slots__ = (
         "_stem",
@@ -68,19 +68,19 @@ class Segment:
         self.base_offset = base_offset
         self.size = 0
         self.committed_size = 0
-        # Offset behind the last committed batch; for a sealed segment the base offset of the next one.
+        # The offset after the last committed batch; for a sealed segment the base offset of the next one.
         self.end_offset = base_offset
-        # Largest committed timestamp; unknown (NO_TIMESTAMP) for a sealed segment until somebody asks.
+        # The largest committed timestamp; unknown (NO_TIMESTAMP) for a sealed segment until it is first needed.
         self.max_timestamp = NO_TIMESTAMP
         self.sealed = False
-        # In memory while the segment is written; afterwards None once the index files hold all of it.
+        # In memory while the segment is written; None once the index files are complete.
         self.index: SegmentIndex | None = None
         # Numbers of offset and time entries in the complete index files of a sealed segment.
         self.stored_entries: tuple[int, int] | None = None
         self.trusted_from = 0
         self.verified: list[tuple[int, int]] = []
         self.damages: list[Damage] = []
-        # Index made by a scan because something about the segment or its index file was wrong.
+        # Index built by a scan because the segment or its index file had an inconsistency.
         self.rebuilt_index: SegmentIndex | None = None
         self.rebuilt_end_offset = base_offset
         self.rebuilt_end_position = 0
@@ -117,12 +117,12 @@ class Segment:
         return None
 
     def next_damage(self, position: int) -> Damage | None:
-        """The first damaged range behind a byte position."""
+        """The first damaged range after a byte position."""
         found = [damage for damage in self.damages if damage.start > position]
         return min(found) if found else None
 
     def is_verified(self, start: int, end: int) -> bool:
-        """Whether every byte of the range has been checked by this process."""
+        """True if this process has checked every byte of the range."""
         if start >= self.trusted_from:
             return True
         end = min(end, self.trusted_from)
@@ -130,7 +130,7 @@ class Segment:
         return found > 0 and self.verified[found - 1][1] >= end
 
     def add_verified(self, start: int, end: int) -> None:
-        """Note that a range was checked; neighbours are joined, so a sequential reader keeps one entry."""
+        """Record that a range was checked. Adjacent ranges are merged, so a sequential reader needs one entry."""
         merged = []
         for low, high in self.verified:
             if high < start or low > end:

@@ -1,8 +1,8 @@
-"""Threads that sync files side by side.
+"""Threads that sync files in parallel.
 
 A file system commits its journal for all files that are being synced at that moment, so syncing several dirty files at
-once costs little more than one. The helpers start when the first group touches more than one file, and do nothing but
-that one system call.
+once costs little more than syncing one. The helpers start with the first group that writes to more than one file, and
+do nothing but that one system call.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ _logger = logging.getLogger(__name__)
 
 
 class SyncHelpers:
-    """Runs a handful of blocking calls in parallel with the calling thread. Used by one thread at a time."""
+    """Runs a few blocking calls in parallel with the calling thread. Used by one thread at a time."""
 
     def __init__(self, max_threads: int) -> None:
         self._max_threads = max_threads
@@ -36,7 +36,7 @@ class SyncHelpers:
                     self._calls.put(call)
                     given += 1
             except MemoryError as error:
-                _logger.warning("no memory to share %d syncs: %r", len(calls) - given, error)
+                _logger.warning("out of memory while sharing syncs, running %d alone: %r", len(calls) - given, error)
         calls[0]()
         for call in calls[1 + given :]:
             call()
@@ -44,7 +44,7 @@ class SyncHelpers:
             self._done.get()
 
     def _start_threads(self, wanted: int) -> None:
-        """As many helpers as wanted, or as the system gives: without any, the calling thread does all of it."""
+        """Start helpers until there are `wanted`, or as many as the system allows; there may be none."""
         while len(self._threads) < wanted:
             thread = threading.Thread(target=self._work, name="fluss-log-sync", daemon=True)
             try:
@@ -52,7 +52,7 @@ class SyncHelpers:
             except (RuntimeError, MemoryError) as error:
                 if not self._starting_failed:
                     self._starting_failed = True
-                    _logger.warning("no more threads to sync files side by side, going on with fewer: %s", error)
+                    _logger.warning("cannot start more threads for syncs, continuing with fewer: %s", error)
                 return
             self._threads.append(thread)
 

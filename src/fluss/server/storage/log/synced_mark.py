@@ -5,17 +5,17 @@
 
 (The first version has neither end offset nor inode.)
 
-Recovery needs it to tell a torn write from a bad disk where the bytes look alike: a damaged or cut end, and pages of
-zeros with good batches behind them. In front of the mark everything was synced, so they are damage, and nothing is
-removed; behind it they may be pages of the last, unacknowledged group that never arrived.
+Recovery needs it to distinguish a torn write from a bad disk if the bytes look alike: a damaged or truncated end, and
+pages of zeros with good batches behind them. Before the mark everything was synced, so they are damage, and nothing is
+removed; behind it they may be pages of the last, unacknowledged group that were never written.
 
-A directory that is copied while its server runs may get its log before its mark, so there the mark does say too much
-about where the log ended. It is known by the inode of the directory, which a copy does not keep.
+If a directory is copied while its server runs, the log may be copied before the mark, so that the mark in the copy is
+ahead of the log. Such a copy is recognised by the inode of the directory, which a copy does not keep.
 
 The mark is written after a sync, at most every 20 ms, and is not synced itself: that would cost every group a second
-sync. After a kill it lacks what was synced in the last milliseconds, after a power failure it may be old or missing. It
-never says too much, and that is all that is asked of it: the checkpoint, which is synced, says the same for what is
-older than about 30 seconds.
+sync. After a kill it may lack the syncs of the last milliseconds, after a power failure it may be old or missing. The
+only requirement is that it is never ahead of what was synced. The checkpoint, which is synced, has the same information
+for everything older than about 30 seconds.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ UNKNOWN_OFFSET = -1
 class SyncedMark(NamedTuple):
     """All bytes of the segment before `position` are on disk, and so are all segments before it.
 
-    The rows there end in front of `end_offset`, as far as the bucket in the directory with that inode is concerned.
+    The rows there end before `end_offset`, if the bucket's directory still has that inode.
     """
 
     segment_base_offset: int
@@ -48,18 +48,18 @@ class SyncedMark(NamedTuple):
     directory_inode: int = 0
 
     def position_in(self, base_offset: int) -> int:
-        """How much of another segment is on disk for certain, if that is newer: nothing."""
+        """The number of bytes of the segment at `base_offset` that are certainly on disk; 0 for a newer segment."""
         return self.position if self.segment_base_offset == base_offset else 0
 
 
 def encode_mark(mark: SyncedMark) -> bytes:
-    """The bytes of the file; they fit into one page, so that they are there as a whole or not at all."""
+    """The bytes of the file; they fit into one page, so that they are written completely or not at all."""
     body = _BODY.pack(_MAGIC, _VERSION, 0, *mark)
     return body + _CRC.pack(crc32c(body))
 
 
 def decode_mark(content: bytes) -> SyncedMark | None:
-    """None for anything that is not exactly a mark, also for one of a later version: it only ever adds caution."""
+    """The mark, or None for other bytes and for later versions: a missing mark is safe, since it only adds caution."""
     size = len(content) - _CRC.size
     if size not in (_BODY.size, _FIRST_BODY.size) or _CRC.unpack_from(content, size)[0] != crc32c(content, 0, size):
         return None
@@ -70,7 +70,7 @@ def decode_mark(content: bytes) -> SyncedMark | None:
 
 
 def write_mark(files: FileSystem, directory: str, mark: SyncedMark) -> None:
-    """After a sync. OSError if it cannot be written, which harms nobody."""
+    """Write the mark after a sync. OSError if that fails, which is harmless."""
     descriptor = files.open_write(f"{directory}/{MARK_NAME}")
     try:
         write_all(files, descriptor, [encode_mark(mark)], 0)
@@ -79,12 +79,12 @@ def write_mark(files: FileSystem, directory: str, mark: SyncedMark) -> None:
 
 
 def take_back_mark(files: FileSystem, directory: str, mark: SyncedMark) -> None:
-    """After a file was cut in front of the mark: from now on it would say too much, so the new one is synced."""
+    """Move the mark back, and sync it, after a file was cut before the mark: the old one would be ahead of the file."""
     write_file_atomically(files, f"{directory}/{MARK_NAME}", encode_mark(mark))
 
 
 def load_mark(files: FileSystem, directory: str) -> SyncedMark | None:
-    """The mark of a bucket, None if there is none that can be read."""
+    """The mark of a bucket; None if it is missing or damaged."""
     try:
         return decode_mark(files.read_file(f"{directory}/{MARK_NAME}"))
     except OSError:

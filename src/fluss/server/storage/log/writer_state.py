@@ -1,15 +1,15 @@
-"""What a bucket knows about its idempotent writers.
+"""The idempotent writers of a bucket and their latest batches.
 
 Per writer id: the latest batches as (sequence, base offset, last offset, timestamp), oldest first. The newest five are
 the window in which a repeated batch is recognised; a client keeps at most five in flight.
 
 Entries are added when a batch is accepted, before it is on disk. So that a failed write can be taken back, and a
-checkpoint can describe the state as of an older, durable offset, a writer keeps all batches that are not durable yet
-and five durable ones in front of them. That extra part is bounded by the queue of the committer and by the distance of
+checkpoint can describe the state at an older, durable offset, a writer keeps all batches that are not durable yet and
+the five durable ones before them. That extra part is bounded by the queue of the committer and by the distance between
 checkpoints. Owned by the loop thread (by the opening thread during recovery).
 
-`protected` writers have staged rows (see `tablet.staging`): what the bucket knows of them decides which of these rows
-are in the log already, so it is neither expired nor evicted. They are forgotten one by one when that is over.
+`protected` writers have staged rows (see `tablet.staging`): their entries decide which of these rows are already in the
+log, so they are neither expired nor evicted. They are removed one by one when their staged rows are done.
 """
 
 from __future__ import annotations
@@ -23,12 +23,12 @@ from fluss.errors import ErrorCode, FlussError
 from fluss.server.storage.log.options import DUPLICATE_WINDOW_BATCHES
 
 MAX_SEQUENCE = 2**31 - 1
-# Share of the writers that is dropped at once when there are too many, so that the search is paid rarely.
+# If there are too many writers, one in this many is dropped at once, so that the search is rarely needed.
 _EVICTED_SHARE = 10
 
 
 class WriterBatch(NamedTuple):
-    """One remembered batch of a writer."""
+    """One recorded batch of a writer."""
 
     sequence: int
     base_offset: int
@@ -48,7 +48,7 @@ class WriterState:
         return len(self._writers)
 
     def check(self, writer_id: int, sequence: int) -> WriterBatch | None:
-        """None: the batch is the next one. A batch: this is a repetition of it. Otherwise error 31."""
+        """None if the sequence is the next one; the stored batch if it repeats one; otherwise FlussError 31."""
         batches = self._writers.get(writer_id)
         if batches is None:
             if sequence == 0:
@@ -65,7 +65,7 @@ class WriterState:
         raise out_of_order(writer_id, sequence, last)
 
     def check_all(self, batches: Sequence[tuple[int, BatchHeader]]) -> WriterBatch | None:
-        """The stored batch that one of these repeats, if any; error 31 if one does not follow its predecessor."""
+        """The stored batch that one of these repeats, or None; FlussError 31 if there is a gap in the sequence."""
         if len(batches) == 1:
             header = batches[0][1]
             return None if header.writer_id == NO_WRITER_ID else self.check(header.writer_id, header.batch_sequence)
@@ -85,17 +85,17 @@ class WriterState:
         return None
 
     def last_sequence(self, writer_id: int) -> int:
-        """The newest accepted sequence of a writer, -1 for one that is not known."""
+        """The newest accepted sequence of a writer; -1 for an unknown writer."""
         batches = self._writers.get(writer_id)
         return -1 if batches is None else batches[-1].sequence
 
     def forget(self, writer_id: int) -> None:
-        """Nothing of this writer will come any more; its batches are durable, or there are none."""
+        """Remove a writer that will send nothing more and has no batches that are not durable."""
         self.protected.discard(writer_id)
         self._writers.pop(writer_id, None)
 
     def record(self, writer_id: int, batch: WriterBatch, durable_offset: int) -> None:
-        """Remember an accepted (or replayed) batch; what lies before `durable_offset` is safe on disk."""
+        """Record an accepted (or replayed) batch; everything before `durable_offset` is on disk."""
         batches = self._writers.get(writer_id)
         if batches is None:
             if len(self._writers) >= self._max_writers:
@@ -103,14 +103,14 @@ class WriterState:
             self._writers[writer_id] = deque((batch,))
             return
         batches.append(batch)
-        # The entry behind the window decides: if it is durable, a full durable window remains without the oldest.
+        # If the entry after the window is durable, a full durable window is left without the oldest entry.
         while len(batches) > DUPLICATE_WINDOW_BATCHES and (
             batches[DUPLICATE_WINDOW_BATCHES].last_offset < durable_offset
         ):
             batches.popleft()
 
     def rollback(self, offset: int) -> None:
-        """Forget every batch at or behind `offset`: it was never written."""
+        """Remove every batch at or after `offset`: it was never written."""
         for writer_id in list(self._writers):
             batches = self._writers[writer_id]
             while batches and batches[-1].base_offset >= offset:
@@ -119,7 +119,7 @@ class WriterState:
                 del self._writers[writer_id]
 
     def expire(self, now_ms: int, expiration_ms: int) -> int:
-        """Drop writers that have been silent for too long; returns how many."""
+        """Remove writers that have been silent for too long; returns how many."""
         silent = [
             key
             for key, batches in self._writers.items()
@@ -130,7 +130,7 @@ class WriterState:
         return len(silent)
 
     def snapshot(self, end_offset: int) -> list[tuple[int, list[WriterBatch]]]:
-        """The newest five batches of every writer, as they were when the log ended at `end_offset`."""
+        """The newest five batches of every writer as of the time when the log ended at `end_offset`."""
         result = []
         for writer_id, batches in self._writers.items():
             kept = [batch for batch in batches if batch.last_offset < end_offset][-DUPLICATE_WINDOW_BATCHES:]
@@ -153,6 +153,6 @@ class WriterState:
 def out_of_order(writer_id: int, sequence: int, last: int) -> FlussError:
     return FlussError(
         f"writer {writer_id} sent batch sequence {sequence}, expected {0 if last in (-1, MAX_SEQUENCE) else last + 1}"
-        f" (last accepted: {last if last >= 0 else 'none'}); ask for a new writer id to start over",
+        f" (last accepted: {last if last >= 0 else 'none'}); request a new writer id to start over",
         ErrorCode.OUT_OF_ORDER_SEQUENCE_EXCEPTION,
     )

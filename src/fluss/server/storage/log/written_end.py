@@ -1,9 +1,9 @@
-"""Up to which offset a bucket's log is written, seen from another process: from its files alone.
+"""The offset up to which a bucket's log is written, determined by another process from the files alone.
 
-The tablet that leads the bucket may append meanwhile. What it has acknowledged is in the files already, so the answer
-is never below what any client was told; it may be above it by an append that is under way. Checksums are checked as in
-recovery, since a wrong number of rows would put the end anywhere; a damaged batch ends the log only if nothing good
-follows. Nothing is changed here.
+The tablet that leads the bucket may append meanwhile. What it has acknowledged is already in the files, so the result
+is never below what a client was told; it may be above it by an append in progress. Checksums are checked as in
+recovery, since a wrong number of rows could move the end anywhere; a damaged batch ends the log only if nothing good
+follows. The files are only read.
 """
 
 from __future__ import annotations
@@ -17,12 +17,12 @@ from fluss.server.storage.files import FileSystem
 from fluss.server.storage.log.checkpoint import load_checkpoint
 from fluss.server.storage.log.segment import Segment, segment_base_offset
 
-# Between the listing and the opening of a segment the tablet may remove it; the next one is there then.
+# The tablet may remove a segment between the listing and the opening; then there is a next one.
 _ATTEMPTS = 5
 
 
 def written_end(directory: str) -> int:
-    """The offset behind the last whole batch; 0 for a bucket that was never opened. OSError if it cannot be read."""
+    """The offset after the last whole batch; 0 for a bucket that was never opened. OSError if it cannot be read."""
     for attempt in range(_ATTEMPTS):
         try:
             return _written_end(directory)
@@ -37,7 +37,7 @@ def _written_end(directory: str) -> int:
         names = os.listdir(directory)
     except FileNotFoundError:
         return 0
-    # First the checkpoint: the newest segment can only be the same or a later one.
+    # Read the checkpoint first, so that the newest segment is the same or a later one.
     checkpoint, _ = load_checkpoint(FileSystem(), directory)
     known_end = 0 if checkpoint is None else checkpoint.recovery_offset
     bases = [base for base in map(segment_base_offset, names) if base is not None]
@@ -50,7 +50,7 @@ def _written_end(directory: str) -> int:
 
 
 def _walk(path: str, position: int, offset: int) -> int:
-    """Behind the last good batch."""
+    """The offset after the last good batch of a file."""
     with open(path, "rb") as file:
         size = os.fstat(file.fileno()).st_size
         if size - position < MIN_HEADER_BYTES:

@@ -1,4 +1,4 @@
-"""May a request do with a table what it is for? The answer as an error to put into a bucket's result."""
+"""Permission checks of requests on tables, with errors that are put into the result of a bucket."""
 
 from __future__ import annotations
 
@@ -10,13 +10,13 @@ from fluss.server.runtime.handlers import RequestContext
 
 
 class TableAccess:
-    """The authorizer, asked about tables. The catalog it reads is refreshed by the handlers."""
+    """Checks permissions on tables with the authorizer. The handlers refresh the catalog that it reads."""
 
     def __init__(self, authorizer: Authorizer) -> None:
         self._authorizer = authorizer
 
     def error(self, context: RequestContext, path: TablePath) -> FlussError | None:
-        """None when the request may do with the table what its API key is for."""
+        """None if the principal may use the request's API on the table; otherwise the error."""
         if not self._authorizer.enabled:
             return None
         try:
@@ -26,22 +26,22 @@ class TableAccess:
         return None
 
     def insert_error(self, context: RequestContext, path: TablePath) -> FlussError | None:
-        """None when a lookup may insert what it does not find."""
+        """None if a lookup may insert missing rows; otherwise the error."""
         if self._authorizer.allows(context, Operation.WRITE, table_resource(path)):
             return None
         return FlussError(
-            f"principal {context.principal_type}:{context.principal_name} may not WRITE on table '{path}', which a "
-            "lookup that inserts does; ask for an ACL that allows it",
+            f"principal {context.principal_type}:{context.principal_name} has no WRITE permission on table '{path}', "
+            "which a lookup that inserts missing rows requires; ask for an ACL that allows it",
             ErrorCode.AUTHORIZATION_EXCEPTION,
         )
 
     def check_any_write(self, context: RequestContext, paths: list[TablePath]) -> None:
-        """Raise 48 unless at least one of the tables may be written."""
+        """Raise FlussError 48 unless at least one of the tables may be written."""
         if not self._authorizer.enabled:
             return
         if not any(self._authorizer.permits(context, table_resource(path)) for path in paths):
             raise FlussError(
-                f"principal {context.principal_type}:{context.principal_name} may not WRITE any of the tables "
-                f"{', '.join(map(str, paths)) or '(none named)'}; ask for an ACL that allows it",
+                f"principal {context.principal_type}:{context.principal_name} has no WRITE permission on any of the "
+                f"tables {', '.join(map(str, paths)) or '(none given)'}; ask for an ACL that allows it",
                 ErrorCode.AUTHORIZATION_EXCEPTION,
             )

@@ -1,14 +1,14 @@
-"""Directories of tables and partitions that were dropped: found, and removed with their remote objects.
+"""Removal of the directories of dropped tables and partitions, with their remote objects.
 
 A server may die between the drop of a table and the removal of its files, so files of dropped tables are normal. They
-never matter for a start: this runs in the background.
+never affect a start: this runs in the background.
 
-Only what is known to be dropped is removed: there is a note of the drop in the catalog, or the mark of a removal that
-had begun, and the catalog does not have it. A directory that the catalog just does not name proves nothing, because a
-catalog may be lost, damaged or old; such directories are the business of the next start (`server.start_check`).
+A directory is removed only if it is known to be dropped: the catalog does not have the table or partition, and there is
+either a record of the drop in the catalog or the marker of a removal that had begun. That the catalog lacks it is not
+enough, because a catalog may be lost, damaged or old; the next start handles such directories (`server.start_check`).
 
-Remote objects are found through the record in the local directory, never by listing the store, which others may share;
-while they cannot be deleted the local directory stays, for the next try.
+Remote objects are found through the record in the local directory, never by listing the store, which other servers may
+share. As long as they cannot be deleted, the local directory stays, for the next try.
 """
 
 from __future__ import annotations
@@ -38,12 +38,12 @@ from fluss.server.tablet.remote import remote_log
 
 logger = logging.getLogger(__name__)
 
-# Other tablets close their buckets of a dropped table within this time; before, their files are not touched.
+# Other tablets close their buckets of a dropped table within this time; their files are not removed earlier.
 GRACE_SECONDS = 1.0
 
 
-class Leftovers:
-    """The search of one tablet, in its event loop; files are touched by the worker."""
+class DroppedFiles:
+    """Finds and removes the files of dropped tables. Runs in the event loop; the worker does the file operations."""
 
     def __init__(
         self, data_dir: Path, catalog: Catalog, store: RemoteStore, worker: Executor, files: FileSystem
@@ -56,7 +56,7 @@ class Leftovers:
         self._without_files: set[tuple[str, int]] = set()
 
     async def search(self) -> None:
-        """Remove what was dropped, and the notes about drops of which nothing is left."""
+        """Remove directories of dropped tables, and the records of drops that have no files left."""
         loop, catalog = asyncio.get_running_loop(), self._catalog
         found = await loop.run_in_executor(self._worker, list_directories, self._directory)
         catalog.refresh()
@@ -74,7 +74,7 @@ class Leftovers:
         self._forget_drops(found)
 
     def _forget_drops(self, found: Iterable[FoundDirectory]) -> None:
-        """Notes go that had no files in this search and in the one before: a late opening may make some again."""
+        """Remove records without files in this search and the previous one: a late opening may create files again."""
         drops = self._catalog.store.drops
         without = notes_without_files(drops.noted(), found)
         done, self._without_files = without & self._without_files, without
@@ -88,13 +88,13 @@ def dropped_directories(
     table_exists: Callable[[int], bool],
     partition_exists: Callable[[int, int], bool],
 ) -> list[Path]:
-    """Those of the found directories that are known to belong to something dropped."""
+    """The directories that are known to belong to a dropped table or partition."""
     known: list[Path] = []
     for directory in found:
         table_id, partition_id = directory.table_id, directory.partition_id
         if partition_id is None:
             is_dropped = not table_exists(table_id) and (table_id in dropped.tables or directory.is_marked)
-        else:  # those of a dropped table go with it
+        else:  # partitions of a dropped table are removed with it
             is_dropped = (
                 table_exists(table_id)
                 and not partition_exists(table_id, partition_id)
@@ -106,7 +106,7 @@ def dropped_directories(
 
 
 def notes_without_files(notes: Iterable[tuple[str, int]], found: Iterable[FoundDirectory]) -> set[tuple[str, int]]:
-    """Those of the notes about drops (kind and id) that have no directory any more."""
+    """The records of drops (kind and id) that have no directory any more."""
     there = {
         (TABLE_KIND, item.table_id) if item.partition_id is None else (PARTITION_KIND, item.partition_id)
         for item in found
@@ -115,7 +115,7 @@ def notes_without_files(notes: Iterable[tuple[str, int]], found: Iterable[FoundD
 
 
 def remove_directory(directory: Path, store: RemoteStore, files: FileSystem) -> bool:
-    """Remove a directory with everything in it and what its buckets have in remote storage, in a worker thread."""
+    """Remove a directory and the remote objects of its buckets, in a worker thread; False if it has to be retried."""
     try:
         for bucket_directory in bucket_directories(directory):
             _remove_remote(bucket_directory, store)
@@ -124,7 +124,7 @@ def remove_directory(directory: Path, store: RemoteStore, files: FileSystem) -> 
     except FileNotFoundError:
         return True  # another tablet was faster
     except (OSError, ValueError, FlussError) as error:
-        logger.warning("files of a dropped table in %s cannot be removed yet: %s", directory, error)
+        logger.warning("cannot remove the files of a dropped table in %s yet: %s", directory, error)
         return False
     return True
 
@@ -138,4 +138,4 @@ def _remove_remote(bucket_directory: Path, store: RemoteStore) -> None:
         if snapshots is not None:
             bucket_snapshots.destroy_remote(store, snapshots)
     except ValueError as error:
-        logger.warning("%s: remote objects of a dropped bucket stay: %s", bucket_directory, error)
+        logger.warning("%s: cannot remove the remote objects of a dropped bucket: %s", bucket_directory, error)

@@ -1,8 +1,8 @@
-"""The final ends of buckets whose partition has expired: the lake must reach them before the partition goes.
+"""The final end offsets of buckets in expired partitions: the lake must reach them before the partition is dropped.
 
-Once this tablet's catalog says that a partition is closing, no request appends to it any more. What was accepted before
-is in the log already, perhaps not yet on disk; staged appends that were decided before may still have to be carried
-out. When neither is left the end of the bucket is final, and is noted in the catalog. A restart notes it again.
+Once a partition is closing in this tablet's catalog, requests can no longer append to it. Rows that were accepted
+before are already in the log, perhaps not yet on disk; staged appends that were decided before may still have to be
+applied. When neither is left, the end of the bucket is final and is recorded in the catalog, again after a restart.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ logger = logging.getLogger(__name__)
 
 
 class ClosingBuckets:
-    """Notes the ends of the buckets that this tablet leads. Event loop only; the registry has followed the catalog."""
+    """Records the ends of the buckets that this tablet leads. Event loop only, after the registry has been updated."""
 
     def __init__(self, registry: BucketRegistry, catalog: Catalog, server_id: int, tablet_count: int) -> None:
         self._registry = registry
@@ -30,7 +30,7 @@ class ClosingBuckets:
         self._noted: set[TableBucket] = set()
 
     def note_ends(self) -> None:
-        """One look; cheap when nothing is closing."""
+        """Record the ends that are final by now; cheap if nothing is closing."""
         closing = self._catalog.closing_partitions
         if not closing:
             self._noted.clear()
@@ -58,10 +58,10 @@ class ClosingBuckets:
         try:
             local = self._registry.find(bucket)
             if local.state is not BucketState.OPEN:
-                return  # being opened, or broken: the next look tries again
+                return  # being opened, or broken: the next round tries again
             log, _ = local.opened()
             if log.high_watermark == log.log_end_offset:
                 self._catalog.store.closing.note_end(bucket, log.log_end_offset)
                 self._noted.add(bucket)
         except FlussError as error:
-            logger.warning("the end of %s, whose partition expired, cannot be noted yet: %s", bucket, error.message)
+            logger.warning("cannot record the end of %s in an expired partition yet: %s", bucket, error.message)

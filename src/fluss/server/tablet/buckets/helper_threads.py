@@ -1,8 +1,8 @@
-"""Work for the tablet's helper threads, with an answer in every case.
+"""Work for the tablet's helper threads, with a result in every case.
 
-An executor starts its threads when the first work comes. Where the system gives no thread (a limit of processes, no
-memory), `submit` raises with the work in its queue already, and it would run, unseen, whenever a later call gets a
-thread. Whoever waits for the work, such as appends to a bucket that is being opened, must not wait for that.
+An executor starts its threads when work arrives. If the system has no thread left (a limit of processes, no memory),
+`submit` raises with the work already in its queue, and the work would run unnoticed as soon as a later call gets a
+thread. Callers that wait for the work, such as appends to a bucket that is being opened, must not wait for that.
 """
 
 from __future__ import annotations
@@ -18,13 +18,13 @@ T = TypeVar("T")
 
 
 def start_work(executor: Executor, work: Callable[[], T]) -> asyncio.Future[T]:
-    """`work` in a thread of the executor; a future that has failed when there is no thread for it."""
+    """Run `work` in a thread of the executor; the future fails at once if no thread can be started."""
     loop = asyncio.get_running_loop()
     given_up = False
 
     def run() -> T:
         if given_up:
-            raise FlussError("nobody waits for this any more", ErrorCode.UNKNOWN_SERVER_ERROR)
+            raise FlussError("the work was given up before it started", ErrorCode.UNKNOWN_SERVER_ERROR)
         return work()
 
     try:
@@ -32,6 +32,6 @@ def start_work(executor: Executor, work: Callable[[], T]) -> asyncio.Future[T]:
     except (RuntimeError, MemoryError) as error:
         given_up = True
         failed: asyncio.Future[T] = loop.create_future()
-        text = f"the server has no thread for the work ({error}); try again"
+        text = f"the server cannot start a thread for the work ({error}); retry later"
         failed.set_exception(FlussError(text, ErrorCode.STORAGE_EXCEPTION))
         return failed

@@ -1,6 +1,6 @@
-"""What a primary-key table wants done with its rows: formats, merge engine, deletes, changelog.
+"""The properties of a primary-key table that decide about its rows: formats, merge engine, deletes, changelog.
 
-Derived from a table's entry in the catalog, kept until the entry changes.
+They are derived from the table's entry in the catalog, and kept until the entry changes.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ class KvRules:
 
     @cached_property
     def key_plan(self) -> KeyPlan:
-        """Which columns and encodings make its keys."""
+        """The columns and encodings of the table's keys."""
         descriptor = self.entry.descriptor
         return key_plan(
             descriptor.schema.primary_key,
@@ -50,7 +50,7 @@ class KvRules:
 
     @cached_property
     def format(self) -> KvTableFormat:
-        """How its rows are written."""
+        """The formats in which the table's rows are stored."""
         entry = self.entry
         return KvTableFormat(
             schemas=entry.schemas,
@@ -65,12 +65,12 @@ class KvRules:
 
     @cached_property
     def has_full_image(self) -> bool:
-        """Whether updates are written with the row before and the row after."""
+        """True if the changelog has both the row before and the row after an update."""
         return bool(self.entry.property(CHANGELOG_IMAGE) == FULL_IMAGE)
 
     @cached_property
     def merge_engine(self) -> str | None:
-        """`first_row`, `versioned`, `aggregation`, or None: the last write wins."""
+        """`first_row`, `versioned` or `aggregation`; None if the last write wins."""
         engine = self.entry.property(MERGE_ENGINE)
         return None if engine is None else str(engine).lower()
 
@@ -81,34 +81,34 @@ class KvRules:
 
     @cached_property
     def version_position(self) -> int:
-        """The version column of the versioned engine."""
+        """The position of the version column of the versioned engine."""
         return self.entry.schema.position(str(self.entry.property(MERGE_ENGINE_VERSION_COLUMN)))
 
     @cached_property
     def key_positions(self) -> frozenset[int]:
-        """Columns of the primary key, partition columns included."""
+        """The positions of the primary key's columns, partition columns included."""
         schema = self.entry.schema
         return frozenset(schema.position(name) for name in schema.primary_key)
 
     @cached_property
     def auto_increment_position(self) -> int | None:
-        """The column that the server numbers."""
+        """The position of the auto-increment column; None if there is none."""
         name = self.entry.schema.auto_increment_column
         return None if name is None else self.entry.schema.position(name)
 
     @cached_property
     def takes_whole_rows(self) -> bool:
-        """Whether rows are stored as they come, unless a request names columns."""
+        """True if rows are stored as they are sent, unless a request names columns."""
         return self.merge_engine is None and self.auto_increment_position is None
 
     @property
     def auto_increment_block(self) -> int:
-        """How many numbers a bucket reserves at a time."""
+        """The number of auto-increment values that a bucket reserves at a time."""
         return int(self.entry.property(AUTO_INCREMENT_CACHE_SIZE))
 
     @cached_property
     def needs_api_version_1(self) -> bool:
-        """Clients of API version 0 encode the keys of these tables in another way."""
+        """True if clients of API version 0 would encode the table's keys differently."""
         plan = self.key_plan
         return (
             plan.bucketing is not None
@@ -118,7 +118,7 @@ class KvRules:
 
 
 def rules_of(entry: TableEntry) -> KvRules:
-    """The rules of a table that has a primary key: kept with its entry, so that nothing of a dropped one stays."""
+    """The rules of a primary-key table. They are cached in its entry, so that they go when the table is dropped."""
     rules: KvRules | None = entry.derived.get(KvRules)
     if rules is None:
         rules = entry.derived[KvRules] = KvRules(entry)

@@ -1,16 +1,16 @@
-"""One bucket as its tablet sees it: closed, being opened, open, broken or gone.
+"""The state of one bucket in its tablet: being opened, open, broken or gone.
 
-States and moves (only in the event loop's thread):
+States and transitions (only in the event loop's thread):
 
-    OPENING -> OPEN       the log was recovered; everything that waited runs at once, in the order it came
+    OPENING -> OPEN       the log was recovered; everything that waited runs at once, in order of arrival
     OPENING -> BROKEN     it cannot be opened: requests get `error` (26; 70 on a full disk) until a later try succeeds
-    BROKEN  -> OPENING    somebody asked again after `BROKEN_RETRY_MS`
+    BROKEN  -> OPENING    a request came after `BROKEN_RETRY_MS`
     OPEN    -> BROKEN     the store of a primary-key table has failed: it is closed, to be opened again
     any     -> GONE       table or partition was dropped, or the tablet stops: requests get `error`
 
 Invariant: `log` and `remote` are set exactly in OPEN (and stay set in GONE, for the clean-up), and so are `kv` and
 `snapshots` if the table has a primary key. What waited for OPENING runs inside the step that leaves it, so no later
-request can overtake an earlier one of the same bucket.
+request can overtake an earlier one for the same bucket.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ BROKEN_RETRY_MS = 5_000
 
 
 class BucketState(Enum):
-    """See the module's text."""
+    """The states that the module docstring describes."""
 
     OPENING = "opening"
     OPEN = "open"
@@ -39,14 +39,14 @@ class BucketState(Enum):
 
 
 class BucketWaiter(Protocol):
-    """Somebody who wants to know when a bucket has more to read, or is gone."""
+    """A request that is notified when a bucket has more to read, or is gone."""
 
     def bucket_changed(self) -> None:
         """Called in the loop; may remove itself from the bucket."""
 
 
 class LocalBucket:
-    """See the module's text."""
+    """One bucket of this tablet: its state, its log and stores, and the requests that wait for it."""
 
     __slots__ = (
         "_settled",
@@ -73,33 +73,33 @@ class LocalBucket:
         self.snapshots: BucketSnapshots | None = None
         self.error: FlussError | None = None
         self.retry_at_ms = 0
-        # What LIST_OFFSETS calls the log end at the moment this leader took over.
+        # The log end when this leader took over, as LIST_OFFSETS reports it.
         self.end_offset_when_opened = -1
-        # A dict keeps the order of arrival, so nobody starves behind later waiters.
+        # A dict keeps the order of arrival, so no waiter starves behind later ones.
         self.waiters: dict[BucketWaiter, None] = {}
         self._settled: list[Callable[[], None]] = []
 
     def opened(self) -> tuple[BucketLog, RemoteLog]:
-        """The log, or FlussError when the bucket has none to serve."""
+        """The log and its remote part; FlussError if the bucket is not open."""
         log, remote = self.log, self.remote
         if self.state is not BucketState.OPEN or log is None or remote is None:
-            raise self.error or FlussError(f"{self.name} is being opened", ErrorCode.STORAGE_EXCEPTION)
+            raise self.error or FlussError(f"{self.name} is being opened; retry later", ErrorCode.STORAGE_EXCEPTION)
         return log, remote
 
     def opened_kv(self) -> KvBucket:
-        """The key-value half, or FlussError when the bucket has none to serve."""
+        """The key-value half; FlussError if the bucket is not open or has no primary key."""
         self.opened()
         if self.kv is None:
             raise FlussError(f"{self.name} has no primary key", ErrorCode.NON_PRIMARY_KEY_TABLE_EXCEPTION)
         return self.kv
 
     def when_settled(self, callback: Callable[[], None]) -> None:
-        """Run `callback` when the bucket leaves OPENING; the caller has seen that it is in it."""
+        """Run `callback` when the bucket leaves OPENING; call only while it is in that state."""
         assert self.state is BucketState.OPENING
         self._settled.append(callback)
 
     def becomes_opening(self) -> None:
-        """Another try."""
+        """Try to open the bucket again."""
         assert self.state is BucketState.BROKEN
         self.state = BucketState.OPENING
         self.error = None
@@ -111,7 +111,7 @@ class LocalBucket:
         kv: KvBucket | None = None,
         snapshots: BucketSnapshots | None = None,
     ) -> None:
-        """Recovery is done. The key-value half listens to the log already, so it hears of new rows first."""
+        """Finish opening. The key-value half already listens to the log, so it is the first to get new rows."""
         assert self.state is BucketState.OPENING
         self.log, self.remote, self.kv, self.snapshots = log, remote, kv, snapshots
         self.state = BucketState.OPEN
@@ -120,7 +120,7 @@ class LocalBucket:
         self._run_settled()
 
     def becomes_broken(self, error: FlussError, retry_at_ms: int) -> None:
-        """Opening failed."""
+        """Record that opening failed."""
         assert self.state is BucketState.OPENING
         self.state = BucketState.BROKEN
         self.error = error
@@ -128,7 +128,7 @@ class LocalBucket:
         self._run_settled()
 
     def becomes_failed(self, error: FlussError, retry_at_ms: int) -> None:
-        """The bucket cannot go on as it is; the caller closes what it was made of."""
+        """Record that an open bucket has failed; the caller closes its log and stores."""
         assert self.state is BucketState.OPEN
         assert self.log is not None
         self.log.remove_high_watermark_listener(self.wake)
@@ -139,7 +139,7 @@ class LocalBucket:
         self.wake()
 
     def becomes_gone(self, error: FlussError) -> None:
-        """Nobody may use the bucket any more; whoever waits is told."""
+        """End the use of the bucket and notify all waiters."""
         self.state = BucketState.GONE
         self.error = error
         if self.log is not None:
@@ -148,7 +148,7 @@ class LocalBucket:
         self.wake()
 
     def wake(self) -> None:
-        """More may be read: tell everyone who waits."""
+        """Notify all waiters that there may be more to read."""
         if self.waiters:
             for waiter in tuple(self.waiters):
                 waiter.bucket_changed()

@@ -1,13 +1,13 @@
-"""The buckets that a tablet leads: opened when needed, closed and deleted when their table goes.
+"""The buckets that a tablet leads: opened when needed, closed and deleted when their table is dropped.
 
-Theory. The catalog says which buckets exist and placement who leads them; this registry follows. `follow_catalog` is
-called after every `catalog.refresh()` and does work only when something changed: buckets that no longer exist become
-GONE, at once, and their files are removed by the maintenance worker if the catalog says that they were dropped. So a
-bucket in `find`'s map exists and is led here, and the way of a request is one dictionary look-up.
+Theory. The catalog determines which buckets exist, and placement which tablet leads them; this registry follows both.
+Call `follow_catalog` before a request is handled; it does work only if something changed. Buckets that no longer exist
+become GONE at once, and the maintenance worker removes their files if the catalog has a record of the drop. So a bucket
+in `find`'s map exists and is led here, and a request needs only one dictionary lookup.
 
-A bucket is opened by the first request for it, or at the start in the background when it has files. Opening blocks
-(recovery), so it happens in worker threads; the loop goes on serving everything else. All other code here runs in the
-loop's thread.
+A bucket is opened by the first request for it, or in the background at the start if it has files. Opening blocks
+(recovery), so it happens in worker threads, and the loop continues to serve everything else. All other code here runs
+in the loop's thread.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from fluss.model.paths import TableBucket
 from fluss.server.apis.placement import leader_of
 from fluss.server.catalog import Catalog, TableEntry
 from fluss.server.runtime.handlers import Reply
-from fluss.server.storage.directory.disk_reserve import room_for_opening
+from fluss.server.storage.directory.disk_reserve import make_room_for_opening
 from fluss.server.storage.directory.table_directories import mark_dropped, remove_empty
 from fluss.server.storage.files import FileSystem, is_disk_full, is_shortage
 from fluss.server.storage.kv.kv_bucket import KvBucket
@@ -34,7 +34,7 @@ from fluss.server.storage.log.bucket_log import BucketLog
 from fluss.server.storage.log.committer import Committer
 from fluss.server.storage.log.options import LogOptions
 from fluss.server.storage.remote_store import RemoteStore
-from fluss.server.tablet.buckets.dropped_files import Leftovers
+from fluss.server.tablet.buckets.dropped_files import DroppedFiles
 from fluss.server.tablet.buckets.helper_threads import start_work
 from fluss.server.tablet.buckets.kv_rules import KvRules
 from fluss.server.tablet.buckets.local_bucket import BROKEN_RETRY_MS, BucketState, LocalBucket
@@ -45,14 +45,14 @@ from fluss.server.tablet.remote.remote_log import RemoteLog
 logger = logging.getLogger(__name__)
 
 OPENING_THREADS = 4
-# How many buckets the start opens ahead of requests: few, so that a requested one is never far back in the queue.
+# The buckets that the start opens at a time: few, so that a requested one is never far back in the queue.
 MAX_BACKGROUND_OPENINGS = 2
 
 OpenedBucket: TypeAlias = tuple[BucketLog, RemoteLog, KvBucket | None, BucketSnapshots | None]
 
 
 class BucketRegistry:
-    """See the module's text."""
+    """The map of this tablet's buckets, and the threads that open them and remove their files."""
 
     def __init__(
         self,
@@ -77,19 +77,19 @@ class BucketRegistry:
         self._files = files
         self._clock = clock
         self._kv_resources = kv_resources
-        self.long_work = kv_resources.long_work  # that of the process
+        self.long_work = kv_resources.long_work  # shared by the whole process
         self._buckets: dict[TableBucket, LocalBucket] = {}
-        # Told of buckets that were dropped: whoever remembers something about buckets forgets it.
+        # Called with the buckets that were dropped, so that other modules remove what they keep about them.
         self.dropped_listeners: list[Callable[[Collection[TableBucket]], None]] = []
         self._seen_change = catalog.change
         self._is_stopping = False
         self._opening_workers = ThreadPoolExecutor(OPENING_THREADS, thread_name_prefix="bucket-open")
-        # One thread: uploads and deletions are in no hurry and must not take the machine from requests.
+        # One thread: uploads and deletions are not urgent and must not slow down requests.
         self.maintenance_worker = ThreadPoolExecutor(1, thread_name_prefix="bucket-maintenance")
-        self._leftovers = Leftovers(data_dir, catalog, store, self.maintenance_worker, files)
+        self._dropped_files = DroppedFiles(data_dir, catalog, store, self.maintenance_worker, files)
 
     def follow_catalog(self) -> None:
-        """Take in metadata changes; cheap when there are none."""
+        """Apply metadata changes; cheap if there are none."""
         self._catalog.refresh()
         if self._catalog.change == self._seen_change:
             return
@@ -106,7 +106,7 @@ class BucketRegistry:
         return self._catalog.table_by_id(table_id)
 
     def find(self, bucket: TableBucket) -> LocalBucket:
-        """The bucket, being opened if it was not yet; FlussError 21 or 12 when it is not ours to serve."""
+        """The bucket, which starts to open if it is not open; FlussError 21 or 12 if this tablet does not serve it."""
         local = self._buckets.get(bucket)
         if local is None:
             self._check_ours(bucket)
@@ -121,16 +121,16 @@ class BucketRegistry:
         return local
 
     def check_takes_rows(self, local: LocalBucket) -> None:
-        """FlussError 36 for a bucket of a partition that expired and waits for the lake to have all of it."""
+        """Raise FlussError 36 for a bucket of an expired partition, which is dropped when the lake has all of it."""
         if local.bucket.partition_id in self._catalog.closing_partitions:
             raise FlussError(
-                f"{local.name}: the partition has expired and takes no more rows; it is dropped when all of it is in "
-                "the lake",
+                f"{local.name}: the partition has expired and accepts no more rows; it is dropped when the lake has "
+                "all of its rows",
                 ErrorCode.PARTITION_NOT_EXISTS,
             )
 
     def when_open(self, buckets: Sequence[TableBucket], answer: Callable[[], Reply]) -> Reply | Awaitable[Reply]:
-        """`answer()` now, or later if some of the buckets are still being opened. It meets their errors itself."""
+        """Call `answer` now, or after the buckets that are being opened are settled. It handles their errors itself."""
         opening = []
         for bucket in buckets:
             try:
@@ -144,14 +144,14 @@ class BucketRegistry:
         return _answer_when_settled(opening, answer)
 
     def open_buckets(self) -> Iterator[tuple[LocalBucket, BucketLog, RemoteLog]]:
-        """Every bucket that is open now; the map may change while the caller awaits something."""
+        """Every bucket that is open now. The map may change between the steps of the iteration."""
         for local in list(self._buckets.values()):
             log, remote = local.log, local.remote
             if local.state is BucketState.OPEN and log is not None and remote is not None:
                 yield local, log, remote
 
     async def open_existing(self) -> None:
-        """Open the buckets that have files, a few at a time; a broken one is logged and left alone."""
+        """Open the buckets that have files, a few at a time; one that cannot be opened is logged and skipped."""
         loop = asyncio.get_running_loop()
         began_at = loop.time()
         ours = [
@@ -178,27 +178,25 @@ class BucketRegistry:
             await limit.acquire()
         is_open = sum(1 for _ in self.open_buckets())
         if existing:
-            logger.info(
-                "%d of %d buckets with files are open after %.1f s", is_open, len(existing), loop.time() - began_at
-            )
+            logger.info("opened %d of %d buckets with files in %.1f s", is_open, len(existing), loop.time() - began_at)
 
-    async def remove_leftovers(self) -> None:
-        """Delete directories of tables and partitions that are known to be dropped."""
-        await self._leftovers.search()
+    async def remove_dropped_files(self) -> None:
+        """Remove the directories of tables and partitions that are known to be dropped."""
+        await self._dropped_files.search()
 
     async def close(self) -> None:
-        """Close every log; requests get 12 from now on, which sends clients to look again."""
+        """Close every log. Requests get error 12 from now on, after which clients refresh their metadata."""
         self._is_stopping = True
         loop = asyncio.get_running_loop()
         gone = list(self._buckets.values())
         self._buckets.clear()
         for local in gone:
-            local.becomes_gone(FlussError(f"{local.name}: the tablet stops", ErrorCode.NOT_LEADER_OR_FOLLOWER))
+            local.becomes_gone(FlussError(f"{local.name}: the tablet is stopping", ErrorCode.NOT_LEADER_OR_FOLLOWER))
             if local.remote is not None:
                 local.remote.close()
             if local.snapshots is not None:
                 local.snapshots.close()
-        # An opening that is under way ends in `_opening_done`, which notes the log of a bucket that is gone.
+        # An opening in progress ends in `_opening_done`, which stores the log of a bucket that is gone.
         await loop.run_in_executor(None, self._opening_workers.shutdown)
         await asyncio.sleep(0)
         for local in gone:
@@ -232,7 +230,7 @@ class BucketRegistry:
     def _start_opening(self, local: LocalBucket) -> None:
         try:
             future = start_work(self._opening_workers, self._opening(local))
-        except Exception as error:  # the catalog cannot be read, for one
+        except Exception as error:  # for instance, the catalog cannot be read
             self._opening_failed(local, error)
             return
         future.add_done_callback(lambda done: self._opening_done(local, done))
@@ -249,7 +247,7 @@ class BucketRegistry:
         registered = self._catalog.store.kv_snapshots.of_bucket(bucket) if rules is not None else []
 
         def open_all() -> OpenedBucket:
-            room_for_opening(self._data_dir)
+            make_room_for_opening(self._data_dir)
             log = BucketLog.open(directory, self._options, self._committer, self._files)
             remote = RemoteLog.open(directory, self._store, path, bucket, name, self._files)
             remote.check_record(log.local_start_offset, log.has_remote_record)
@@ -276,11 +274,11 @@ class BucketRegistry:
 
     def _opening_failed(self, local: LocalBucket, error: BaseException | None) -> None:
         counted = {"is_counted": is_shortage(error)}
-        logger.error("%s cannot be opened and is not served: %s", local.name, error, extra=counted)
+        logger.error("cannot open %s, which is not served now: %s", local.name, error, extra=counted)
         local.becomes_broken(_opening_error(local.name, error), self._clock() + BROKEN_RETRY_MS)
 
     def _close_failed(self, local: LocalBucket, kv: KvBucket) -> None:
-        """The store of a bucket has failed: close the bucket, so that a later request opens and replays it."""
+        """Close a bucket whose store has failed, so that a later request opens and replays it."""
         log, remote = local.opened()
         assert kv.failure is not None
         if local.snapshots is not None:
@@ -297,11 +295,11 @@ class BucketRegistry:
             self._let_go(local)
 
     def _let_go(self, local: LocalBucket) -> None:
-        """A bucket is not in the catalog any more: its files go if they were dropped, and stay otherwise."""
+        """Handle a bucket that left the catalog: its files are removed if it was dropped, and kept otherwise."""
         if self._catalog.store.drops.contains(local.bucket.table_id, local.bucket.partition_id):
             self._remove_files(local)
             return
-        logger.error("%s is not in the catalog, which has no note of a drop: its files stay as they are", local.name)
+        logger.error("%s is not in the catalog, but there is no record of a drop: its files are kept", local.name)
         assert local.log is not None
         assert local.remote is not None
         local.remote.close()
@@ -312,7 +310,7 @@ class BucketRegistry:
             local.kv.close()
 
     def _remove_files(self, local: LocalBucket) -> None:
-        """Rows first, then remote objects: the local directory is what remembers them."""
+        """Remove rows and remote objects first, then the local directory, which lists the remote objects."""
         assert local.log is not None
         is_whole_table = self._catalog.table_by_id(local.bucket.table_id) is None
         levels = is_whole_table and local.bucket.partition_id is not None
@@ -338,8 +336,8 @@ class BucketRegistry:
             if error is None:
                 self._remove_log(local)
                 return
-            counted = {"is_counted": True}  # the search for left-over files tries again
-            logger.warning("files of %s, which is dropped, cannot be removed yet: %s", local.name, error, extra=counted)
+            counted = {"is_counted": True}  # the search for leftover files tries again
+            logger.warning("cannot remove the files of dropped %s yet: %s", local.name, error, extra=counted)
             assert local.log is not None
             _close_log(local.log, local.name)
 
@@ -349,7 +347,7 @@ class BucketRegistry:
     def _remove_log(self, local: LocalBucket) -> None:
         log = local.log
         assert log is not None
-        # The directory of a table that goes on must stay: another partition may be making its own in it right now.
+        # If the table still exists, keep its directory: another partition may be creating its own in it right now.
         table_gone = self._catalog.table_by_id(local.bucket.table_id) is None
         parents = list(Path(log.directory).parents)[: (local.bucket.partition_id is not None) + table_gone]
         log.destroy(lambda: remove_empty(parents, self._files))
@@ -361,7 +359,7 @@ def _run_all(work: list[Callable[[], None]]) -> None:
 
 
 async def wait_until_settled(opening: Iterable[LocalBucket]) -> None:
-    """Wait until none of the buckets is being opened any more."""
+    """Wait until none of the buckets is being opened."""
     for local in opening:
         if local.state is BucketState.OPENING:
             settled = asyncio.Event()
@@ -375,22 +373,22 @@ async def _answer_when_settled(opening: list[LocalBucket], answer: Callable[[], 
 
 
 def unknown_bucket(bucket: TableBucket) -> FlussError:
-    """The answer for a bucket that does not exist, or no longer."""
+    """The error for a bucket that does not exist or was dropped."""
     partition = f", partition {bucket.partition_id}" if bucket.partition_id is not None else ""
     return FlussError(
-        f"there is no bucket {bucket.bucket_id} of table id {bucket.table_id}{partition}",
+        f"unknown bucket {bucket.bucket_id} of table id {bucket.table_id}{partition}; refresh the metadata",
         ErrorCode.UNKNOWN_TABLE_OR_BUCKET_EXCEPTION,
     )
 
 
 def _opening_error(name: str, error: BaseException | None) -> FlussError:
-    """What requests of a bucket that cannot be opened get; that there is no room passes, and users can do something."""
+    """The error for requests on a bucket that cannot be opened; a full disk is reported as such, so users can act."""
     reason = error.message if isinstance(error, FlussError) else str(error)
     is_full = isinstance(error, FlussError) and error.error_code == ErrorCode.DISK_WRITE_LOCKED
     if is_full or (isinstance(error, OSError) and is_disk_full(error)):
-        text = f"{name} cannot be opened: {reason}; no space left on the disk, make room and it goes on"
+        text = f"cannot open {name}: {reason}; no space left on the disk, free some space and it opens by itself"
         return FlussError(text, ErrorCode.DISK_WRITE_LOCKED)
-    return FlussError(f"{name} cannot be opened: {reason}; see the server's log", ErrorCode.STORAGE_EXCEPTION)
+    return FlussError(f"cannot open {name}: {reason}; see the server's log", ErrorCode.STORAGE_EXCEPTION)
 
 
 def _close_log(log: BucketLog, name: str) -> None:

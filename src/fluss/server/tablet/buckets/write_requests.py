@@ -1,21 +1,21 @@
 """Write requests: every bucket of a request is appended, acknowledged and reported on its own.
 
-Theory. A request is taken up in arrival order. Each of its buckets is appended at once in the same step of the event
-loop; a bucket that is still being opened takes the append in the step that opens it, before anything that comes later.
-A request for many buckets (`TAKEN_AT_ONCE_BUCKETS`) is taken up in steps, with others served between them; what comes
-for the same table meanwhile waits behind it, so appends to a bucket keep their order. The answer goes out when every
-bucket has its result: the append is written (acks 0 and 1), durable (acks -1), failed, or `timeout_ms` is over (acks
--1; the data stays and may still become durable). All errors are results of buckets and never of the request: clients
-repeat requests that fail as a whole for ever.
+Theory. Requests are taken up in order of arrival. All buckets of a request are appended at once, in the same step of
+the event loop; a bucket that is still being opened takes the append in the step that opens it, before later requests. A
+request for many buckets (`TAKEN_AT_ONCE_BUCKETS`) is taken up in steps, with others served in between; requests for the
+same table wait behind it, so appends to a bucket keep their order. The answer is sent when every bucket has its result:
+the append is written (acks 0 and 1), durable (acks -1), failed, or `timeout_ms` has passed (acks -1; the data stays and
+may still become durable). All errors are results of buckets and never of the request, because clients retry requests
+that fail as a whole forever.
 
-Buffers: the records of all buckets share one receive buffer. It is given back when the last bucket needs it no more,
-which has nothing to do with the answer: an append that timed out still reads from it.
+Buffers: the records of all buckets share one receive buffer. It is returned when the last bucket no longer needs it,
+which is independent of the answer: an append that timed out still reads from it.
 
-Back-pressure: while the commit thread is full, requests wait in arrival order in `_deferred`. They hold their buffers,
-and the network layer reads no more than its buffer pool allows, so senders slow down. Beyond `MAX_DEFERRED_BYTES`
-buckets are refused with 72, which clients repeat after a pause.
+Back-pressure: while the commit thread is full, requests wait in order of arrival in `_deferred`. They hold their
+buffers, and the network layer reads no more than its buffer pool allows, so senders slow down. Beyond
+`MAX_DEFERRED_BYTES` buckets are refused with error 72, after which clients retry with a pause.
 
-`WriteApi` is the way of a request; `produce` and `kv.put` say what is appended.
+`WriteApi` handles a request; `produce` and `kv.put` define what is appended.
 """
 
 from __future__ import annotations
@@ -34,41 +34,41 @@ from fluss.errors import ErrorCode, FlussError
 from fluss.model.paths import TableBucket
 from fluss.server.catalog import TableEntry
 from fluss.server.runtime.handlers import ProduceRequest, Reply, RequestContext
-from fluss.server.storage.log.append import Outcome
+from fluss.server.storage.log.append import AppendCallback
 from fluss.server.tablet.buckets.access import TableAccess
-from fluss.server.tablet.buckets.asked_buckets import most_buckets
 from fluss.server.tablet.buckets.local_bucket import BucketState, LocalBucket
 from fluss.server.tablet.buckets.registry import BucketRegistry
+from fluss.server.tablet.buckets.requested_buckets import max_buckets
 
 logger = logging.getLogger(__name__)
 
 ACKS_ALL = -1
 ACKS_NONE = 0
 ACKS_LEADER = 1
-# A request for more is taken up in steps of so many.
+# A request for more buckets is taken up in steps of this many.
 TAKEN_AT_ONCE_BUCKETS = 128
 MAX_DEFERRED_BYTES = 512 * 1024 * 1024
 
 
 class Backpressure(Protocol):
-    """Whoever writes the records, the commit thread for one: requests wait while it `is_full`."""
+    """The writer of the records, such as the commit thread: requests wait while it `is_full`."""
 
     @property
     def is_full(self) -> bool:
-        """Whether callers should stop taking in data."""
+        """True if callers should stop reading data from their clients."""
 
     def add_drained_callback(self, callback: Callable[[], None]) -> None:
-        """Call once when there is room again."""
+        """Have a function called once, when there is room again."""
 
 
 class Accepted(Protocol):
-    """Records on their way, such as an `Append`."""
+    """Records that were accepted, such as an `Append`."""
 
-    def add_written(self, callback: Outcome) -> None:
+    def add_written(self, callback: AppendCallback) -> None:
         """Call back when they are written, or with the error."""
 
-    def add_durable(self, callback: Outcome) -> None:
-        """Call back when they are as durable as `acks` -1 wants it, or with the error."""
+    def add_durable(self, callback: AppendCallback) -> None:
+        """Call back when they are as durable as `acks` -1 requires, or with the error."""
 
 
 class BucketWrite(NamedTuple):
@@ -81,7 +81,7 @@ class BucketWrite(NamedTuple):
 
 
 class PendingWrite:
-    """One request until it is answered; results by position of the bucket in the request."""
+    """A request that is not answered yet. Its results are set by the position of the bucket in the request."""
 
     __slots__ = (
         "_buffer_users",
@@ -125,36 +125,36 @@ class PendingWrite:
             self._answer()
 
     def release_one(self) -> None:
-        """A bucket needs its records no more."""
+        """Record that one bucket no longer needs its records."""
         self._buffer_users -= 1
         if self._buffer_users == 0:
             self._release()
-        assert self._buffer_users >= 0, "a bucket gave back its records twice"
+        assert self._buffer_users >= 0, "a bucket released its records twice"
 
     def refuse(self, position: int, error: FlussError) -> None:
-        """The bucket is not appended at all."""
+        """Set an error as the result of a bucket that is not appended, and release its records."""
         try:
             self.release_one()
         finally:
             self.fail(position, error)
 
     def fail(self, position: int, error: FlussError) -> None:
-        """The bucket's result is an error; its records are somebody else's business."""
+        """Set an error as the result of a bucket, without releasing its records."""
         entry = self._response.buckets_resp[position]
         entry.error_code = error.error_code
         entry.error_message = error.message
         self._settle()
 
     def appended(self, position: int, append: Accepted, result: int, check: Callable[[], None] | None = None) -> None:
-        """The bucket's append is on its way; its result comes when it is where `acks` wants it.
+        """Set `result` for a bucket once its append is written or durable, as `acks` requires.
 
-        `check` may still raise a FlussError then.
+        `check` is called then, and may still raise a FlussError.
         """
         entry = self._response.buckets_resp[position]
 
         def done(error: FlussError | None) -> None:
             if self.future.done():
-                return  # The answer was that the time is over, or nobody wants one any more.
+                return  # The request was already answered with a timeout, or it was cancelled.
             try:
                 if error is None and check is not None:
                     check()
@@ -172,7 +172,7 @@ class PendingWrite:
             append.add_written(done)
 
     def start_timer(self, timeout_ms: int) -> None:
-        """After this, buckets without a result get 25."""
+        """Start the time limit, after which buckets without a result get error 25."""
         if self.acks == ACKS_ALL and not self.future.done():
             loop = self.future.get_loop()
             self._timer = loop.call_later(max(0, timeout_ms) / 1000, self._time_over, timeout_ms)
@@ -183,7 +183,9 @@ class PendingWrite:
         for entry in self._response.buckets_resp:
             if not entry.HasField(self._result_field) and not entry.HasField("error_code"):
                 entry.error_code = ErrorCode.REQUEST_TIME_OUT
-                entry.error_message = f"not durable after {timeout_ms} ms; the records stay and may still become so"
+                entry.error_message = (
+                    f"the records are not durable after {timeout_ms} ms; they are kept and may still become durable"
+                )
         self._answer()
 
     def _settle(self) -> None:
@@ -199,7 +201,7 @@ class PendingWrite:
 
 
 class _Taken(NamedTuple):
-    """A request that is taken up, and what is wrong with all of it."""
+    """A request that is taken up, and the error that applies to all of its buckets."""
 
     request: ProduceRequest
     pending: PendingWrite
@@ -207,7 +209,7 @@ class _Taken(NamedTuple):
 
 
 class WriteApi(ABC):
-    """Takes write requests; see the module's text."""
+    """Base class of the handlers of write requests."""
 
     response_type: type[Message]
     result_field: str
@@ -221,14 +223,14 @@ class WriteApi(ABC):
         self._clock = clock
         self._deferred: deque[tuple[ProduceRequest, PendingWrite, FlussError | None]] = deque()
         self._deferred_bytes = 0
-        # By table: the request that is being taken up in steps, and those behind it.
+        # By table: the request that is being taken up in steps, and those that wait behind it.
         self._taken_up: dict[int, deque[_Taken]] = {}
         self._long_work = registry.long_work
 
     def handle(self, context: RequestContext, request: ProduceRequest) -> Awaitable[Reply]:
-        """Append everything that can be; the answer comes when all results are there.
+        """Append to all buckets that accept it; the answer is sent when all results are there.
 
-        FlussError 3 or 21 for a request that no client sends: one that names a bucket twice, or more than there are.
+        FlussError 3 or 21 for a request that no client sends: one that names a bucket twice, or more than exist.
         """
         if len(request.records) > 1:
             self._check_buckets(request.message)
@@ -251,39 +253,41 @@ class WriteApi(ABC):
             {(item.partition_id if item.HasField("partition_id") else None, item.bucket_id) for item in named}
         ) < len(named):
             raise FlussError(
-                "a write request names a bucket twice; send one after the other", ErrorCode.CORRUPT_MESSAGE
+                "the write request names a bucket twice; send one request after the other", ErrorCode.CORRUPT_MESSAGE
             )
         entry = self._registry.table(message.table_id)
-        if entry is not None and len(named) > most_buckets(entry):
-            text = f"{len(named)} buckets are written to, which {entry.path} cannot have; refresh the metadata"
+        if entry is not None and len(named) > max_buckets(entry):
+            text = f"the request names {len(named)} buckets, more than {entry.path} can have; refresh the metadata"
             raise FlussError(text, ErrorCode.UNKNOWN_TABLE_OR_BUCKET_EXCEPTION)
 
     def _request_error(self, context: RequestContext, message: Any) -> FlussError | None:
-        """What is wrong with all buckets of the request alike."""
+        """The error that applies to all buckets of the request; None if there is none."""
         if message.acks not in (ACKS_ALL, ACKS_NONE, ACKS_LEADER):
-            return FlussError(f"acks must be -1, 0 or 1, not {message.acks}", ErrorCode.INVALID_REQUIRED_ACKS)
+            return FlussError(f"acks must be -1, 0 or 1, got {message.acks}", ErrorCode.INVALID_REQUIRED_ACKS)
         entry = self._registry.table(message.table_id)
         if entry is None:
             return FlussError(
-                f"there is no table with id {message.table_id}", ErrorCode.UNKNOWN_TABLE_OR_BUCKET_EXCEPTION
+                f"unknown table id {message.table_id}; refresh the metadata",
+                ErrorCode.UNKNOWN_TABLE_OR_BUCKET_EXCEPTION,
             )
         return self._access.error(context, entry.path) or self._table_error(context, entry)
 
     @abstractmethod
     def _table_error(self, context: RequestContext, entry: TableEntry) -> FlussError | None:
-        """Why the table does not take such requests."""
+        """The error if the table does not accept such requests; None if it does."""
 
     @abstractmethod
     def _append(self, write: BucketWrite, pending: PendingWrite) -> None:
-        """Append the records of a bucket, which is open; FlussError when that is not possible.
+        """Append the records of an open bucket; FlussError if that is not possible.
 
-        Unless it raises, it sees to it that the records are released.
+        Unless it raises, it is responsible for releasing the records.
         """
 
     def _defer(self, request: ProduceRequest, pending: PendingWrite, error: FlussError | None) -> None:
         if self._deferred_bytes + pending.size_bytes > MAX_DEFERRED_BYTES:
             error = FlussError(
-                f"{self._deferred_bytes} bytes wait for the disk already; send again later",
+                f"{self._deferred_bytes} bytes are waiting for the disk, the limit is {MAX_DEFERRED_BYTES}; "
+                "retry later",
                 ErrorCode.STORAGE_BACKPRESSURE_EXCEPTION,
             )
         self._deferred_bytes += pending.size_bytes
@@ -301,7 +305,7 @@ class WriteApi(ABC):
         self._committer.add_drained_callback(resume_soon)
 
     def _resume(self) -> None:
-        """Take up what waited for the commit thread, oldest first, as far as it has made progress."""
+        """Take up requests that waited for the commit thread, oldest first, until it is full again."""
         while self._deferred and not self._committer.is_full:
             request, pending, error = self._deferred.popleft()
             self._deferred_bytes -= pending.size_bytes
@@ -323,7 +327,7 @@ class WriteApi(ABC):
                 pass
 
     def _take_up_in_steps(self, table_id: int) -> Iterator[None]:
-        """A request for very many buckets, and whatever came for the table meanwhile."""
+        """Take up a request for very many buckets, then the requests for the same table that arrived meanwhile."""
         waiting = self._taken_up[table_id]
         while waiting:
             yield from self._take_up(waiting[0])
@@ -331,7 +335,7 @@ class WriteApi(ABC):
         del self._taken_up[table_id]
 
     def _take_up(self, taken: _Taken) -> Iterator[None]:
-        """Raises nothing: others wait behind it."""
+        """Take up the buckets of one request. Raises nothing, because others wait behind it."""
         request, pending, error = taken
         message = request.message
         for position, item in enumerate(message.buckets_req):
@@ -343,8 +347,8 @@ class WriteApi(ABC):
                 else:
                     self._take_up_bucket(request, pending, position, item)
             except Exception:
-                # Its result stays open; what `timeout_ms` is for.
-                logger.exception("a bucket of a write to table %d could not even be refused", message.table_id)
+                # Its result stays open until `timeout_ms` has passed.
+                logger.exception("cannot refuse a bucket of a write to table %d", message.table_id)
         pending.start_timer(message.timeout_ms)
 
     def _take_up_bucket(self, request: ProduceRequest, pending: PendingWrite, position: int, item: Any) -> None:
@@ -373,13 +377,13 @@ class WriteApi(ABC):
 
 
 def _dropped(table_id: int) -> FlussError:
-    return FlussError(f"table with id {table_id} was dropped", ErrorCode.UNKNOWN_TABLE_OR_BUCKET_EXCEPTION)
+    return FlussError(f"table id {table_id} was dropped", ErrorCode.UNKNOWN_TABLE_OR_BUCKET_EXCEPTION)
 
 
 def refuse(name: str, position: int, pending: PendingWrite, error: Exception) -> None:
-    """What was raised is the bucket's result."""
+    """Set an exception as the result of a bucket."""
     if not isinstance(error, FlussError):
-        # A defect, or records that nobody thought of: the other buckets of the request go on.
+        # A defect, or unforeseen records: the other buckets of the request are still appended.
         logger.error("a write to %s failed", name, exc_info=error)
         text = f"{name}: the write failed in the server: {error!r}"
         error = FlussError(text, ErrorCode.UNKNOWN_SERVER_ERROR)

@@ -1,8 +1,8 @@
-"""Answers that consist of one result per bucket: small fields as a message, rows as bytes beside it.
+"""Answers with one result per bucket: small fields as a message, rows as bytes beside it.
 
-Used by LOOKUP and PREFIX_LOOKUP, whose answers have the same shape: field 1 repeats for each bucket, and every error is
-a bucket's. Rows are encoded by the handlers and not through message objects: an object per row would cost more than
-finding the row.
+Used by LOOKUP and PREFIX_LOOKUP, whose answers have the same shape: field 1 repeats for each bucket, and every error
+belongs to a bucket. The handlers encode rows themselves, without message objects: an object per row would cost more
+than finding the row.
 """
 
 from __future__ import annotations
@@ -16,13 +16,13 @@ from fluss.protocol.server_payloads import BytesLike, encode_varint
 from fluss.protocol.wire_fields import LENGTH_DELIMITED
 from fluss.server.runtime.handlers import Reply
 from fluss.server.runtime.time_slices import TimeSlices
-from fluss.server.tablet.buckets.asked_buckets import bucket_of
-from fluss.server.tablet.kv.reading import MAX_ANSWER_BYTES, KvReads
+from fluss.server.tablet.buckets.requested_buckets import bucket_of
+from fluss.server.tablet.kv.kv_reads import MAX_ANSWER_BYTES, KvReads
 
 _BUCKET_TAG = bytes((1 << 3 | LENGTH_DELIMITED,))
 
 RowsOfBucket = Callable[[TableBucket, Any, int], Awaitable[bytes]]
-"""The encoded rows of a bucket for its part of the request, at most so many bytes."""
+"""Returns the encoded rows of a bucket for its part of the request; the last argument is the maximum in bytes."""
 
 
 async def answer_by_bucket(
@@ -33,9 +33,9 @@ async def answer_by_bucket(
     rows: RowsOfBucket,
     check: Callable[[], None],
 ) -> Reply:
-    """Ask `rows` for each bucket of a request, in order; `new_result` makes the message of its small fields.
+    """Call `rows` for each bucket of a request, in order; `new_result` creates the message with the small fields.
 
-    `check` raises what is wrong with all buckets alike, before anything is looked for.
+    `check` is called first and raises errors that apply to all buckets.
     """
     reads.registry.follow_catalog()
     refused: FlussError | None = None

@@ -1,9 +1,9 @@
-"""Lookups that insert what they do not find: a row with the key and nothing else.
+"""Lookups that insert missing rows: a row with the key columns and nothing else.
 
-The key columns are read back from the key bytes, so the encoding of the table's keys must be reversible; partition
+The key columns are decoded from the key bytes, so the encoding of the table's keys must be reversible; partition
 columns come from the name of the partition. The rows go through the normal put with the key columns as targets: a row
-that somebody else inserted meanwhile stays as it is, and an auto-increment column gets its number. Whoever waits here
-waits until the rows are durable, so looking up again finds them.
+that another writer inserted meanwhile stays as it is, and an auto-increment column gets its number. Callers wait until
+the rows are durable, so that a second lookup finds them.
 """
 
 from __future__ import annotations
@@ -29,18 +29,18 @@ from fluss.server.tablet.buckets.local_bucket import LocalBucket
 from fluss.server.tablet.kv.put import KvWriter
 from fluss.server.tablet.kv.put_queue import PutQueues
 
-# A few milliseconds: these rows are made one by one.
+# Keys per step, which takes a few milliseconds: these rows are created one by one.
 STEP_KEYS = 250
 
 _DECODERS = {KeyEncoding.COMPACTED: decode_compacted_key, KeyEncoding.PAIMON: decode_aligned_row}
 
 
 def rows_of_keys(rules: KvRules, partition: PartitionEntry | None, keys: list[bytes]) -> list[list[Any]]:
-    """Rows of the newest schema with the columns of the primary key filled, the others null."""
+    """Rows of the newest schema, with the columns of the primary key filled in and all others null."""
     entry, plan = rules.entry, rules.key_plan
     decode = _DECODERS.get(plan.primary_encoding)
     if decode is None:
-        raise _impossible(entry, f"keys of the {plan.primary_encoding.value} encoding cannot be read back")
+        raise _impossible(entry, f"keys in the {plan.primary_encoding.value} encoding cannot be decoded")
     schema = entry.schema
     types = [schema.data_types[schema.position(name)] for name in plan.primary_columns]
     empty: list[Any] = [None] * len(schema.columns)
@@ -77,20 +77,20 @@ class MissingRows:
         timeout_ms: int,
         check: Callable[[], None],
     ) -> None:
-        """Insert a row for each key; returns when they can be looked up, raises FlussError when they cannot.
+        """Insert a row for each key and wait until they can be looked up; FlussError if they cannot be inserted.
 
-        `check` raises it when the bucket takes no more rows.
+        `check` raises it if the bucket accepts no more rows.
         """
         turns = TimeSlices()
         for start in range(0, len(keys), STEP_KEYS):
             await turns.yield_if_over()
             if self._committer.is_full:
-                text = "too many bytes wait for the disk already; look up again later"
+                text = "too many bytes are waiting for the disk; repeat the lookup later"
                 raise FlussError(text, ErrorCode.KV_STORAGE_EXCEPTION)
             await self._queues.idle(local)
             check()
             append = self._put(local, entry, partition, keys[start : start + STEP_KEYS])
-        await _durable(append, timeout_ms)  # the last one: the log is durable from the front
+        await _durable(append, timeout_ms)  # if the last append is durable, so are those before it
 
     def _put(
         self, local: LocalBucket, entry: TableEntry, partition: PartitionEntry | None, keys: list[bytes]
@@ -120,7 +120,7 @@ async def _durable(append: Append, timeout_ms: int) -> None:
     try:
         error = await asyncio.wait_for(outcome, max(timeout_ms, 0) / 1000)
     except TimeoutError:
-        text = f"the inserted rows are not on disk after {timeout_ms} ms; they may still get there"
+        text = f"the inserted rows are not durable after {timeout_ms} ms; they are kept and may still become durable"
         raise FlussError(text, ErrorCode.REQUEST_TIME_OUT) from None
     if error is not None:
         raise FlussError(error.message, error.error_code)
@@ -128,6 +128,6 @@ async def _durable(append: Append, timeout_ms: int) -> None:
 
 def _impossible(entry: TableEntry, reason: str) -> FlussError:
     return FlussError(
-        f"rows of {entry.path} cannot be inserted by looking them up: {reason}; write them instead",
+        f"a lookup cannot insert rows into {entry.path}: {reason}; write them instead",
         ErrorCode.INVALID_TABLE_EXCEPTION,
     )

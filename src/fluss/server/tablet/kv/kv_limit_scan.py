@@ -7,11 +7,11 @@ from fluss.model.paths import TableBucket
 from fluss.protocol import fluss_api_pb2 as pb
 from fluss.protocol.server_payloads import limit_scan_response_pieces
 from fluss.server.runtime.handlers import Reply, RequestContext
-from fluss.server.tablet.kv.reading import MAX_ANSWER_BYTES, KvReads, RowCursor, too_large
+from fluss.server.tablet.kv.kv_reads import MAX_ANSWER_BYTES, KvReads, RowCursor, too_large
 
 
 async def first_rows(context: RequestContext, reads: KvReads, bucket: TableBucket, limit: int) -> Reply:
-    """The answer with the first `limit` rows; FlussError when there is none to give."""
+    """The answer with the first `limit` rows; FlussError if the bucket cannot be read or the answer is too large."""
     local, store = await reads.whole_store(bucket)
     cursor = RowCursor(local, store)
     values: list[bytes] = []

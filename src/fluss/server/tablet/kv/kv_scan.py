@@ -1,11 +1,11 @@
 """SCAN_KV and SCAN_KV_RANGE: the rows of a bucket, or of a range of its keys, as they were at one moment, in batches.
 
-States of a scanner: open (waits for the next call) -> busy (a call is being answered) -> open, or closed: at the end of
-the rows, by the client, by any error, by a second call while busy, when it was idle for too long, or because its
-bucket went away. A scanner that is closed is in no map, so its id is unknown; ids of scanners that were closed for
-being idle are remembered for a while, to tell the client why.
+States of a scanner: open (waiting for the next call) -> busy (answering a call) -> open, or closed. It is closed at the
+end of the rows, by the client, by any error, by a second call while it is busy, if it was idle for too long, or if its
+bucket is gone. A closed scanner is in no map, so its id is unknown; the ids of scanners that were closed because they
+were idle are kept for a while, so that the client gets the reason.
 
-A scanner belongs to the user who opened it: to others its id is unknown. A user who has logged in cannot hold all
+A scanner belongs to the user who opened it: for others its id is unknown. A user who has logged in cannot hold all
 scanners of a bucket or of the tablet.
 
 Invariants: the sequence number of a call is the number of calls before it; a scanner holds one `RowCursor`, which is
@@ -28,14 +28,14 @@ from fluss.protocol.server_payloads import scan_kv_response_pieces
 from fluss.server.config.server_config import ServerConfig
 from fluss.server.runtime.handlers import ANONYMOUS_NAME, Reply, RequestContext
 from fluss.server.storage.kv.store import FIRST_KEY
-from fluss.server.tablet.kv.reading import MAX_ANSWER_BYTES, KvReads, RowCursor
+from fluss.server.tablet.kv.kv_reads import MAX_ANSWER_BYTES, KvReads, RowCursor
 
 MAX_REMEMBERED_EXPIRED_SCANNERS = 1_000
 
 
 @dataclass(frozen=True)
 class ScanLimits:
-    """What one tablet allows. The defaults are those of Apache Fluss."""
+    """The limits of one tablet. The defaults are those of Apache Fluss."""
 
     idle_ms: int = 600_000
     sweep_interval_ms: int = 30_000
@@ -45,7 +45,7 @@ class ScanLimits:
 
 
 def scan_limits(config: ServerConfig) -> ScanLimits:
-    """The limits that a server is configured with."""
+    """The limits in a server's configuration."""
     return ScanLimits(
         config.kv_scanner_ttl_ms,
         config.kv_scanner_expiration_interval_ms,
@@ -56,7 +56,7 @@ def scan_limits(config: ServerConfig) -> ScanLimits:
 
 
 class Scanner:
-    """One scan under way. See the module's text."""
+    """One scan in progress."""
 
     __slots__ = (
         "bucket",
@@ -90,37 +90,37 @@ class ScanKvApi:
         self._clock = clock
         self._limits = limits
         self._scanners: dict[bytes, Scanner] = {}
-        # Ids of scanners that were idle for too long, and until when they are remembered; oldest first.
+        # Ids of scanners that were idle for too long, and the time until which they are kept; oldest first.
         self._expired: dict[bytes, int] = {}
         self._sweep_timer: asyncio.TimerHandle | None = None
 
     @property
     def open_scanners(self) -> int:
-        """How many scanners are open."""
+        """The number of open scanners."""
         return len(self._scanners)
 
     async def scan_kv(self, context: RequestContext, request: pb.ScanKvRequest) -> Reply:
-        """Open, continue or close a scan; the outcome, also an error, is inside the response."""
+        """Open, continue or close a scan; errors are part of the response."""
         try:
             opens = request.HasField("bucket_scan_req")
             if opens == request.HasField("scanner_id"):
-                raise _invalid("either a scanner id or a bucket must be given")
+                raise _invalid("the request must have either a scanner id or a bucket")
             if request.close_scanner:
                 if opens:
-                    raise _invalid("a scan cannot be opened and closed by one request")
+                    raise _invalid("one request cannot open and close a scan; close it by its scanner id")
                 scanner = self._scanners.get(request.scanner_id)
                 self._close(scanner if scanner is not None and scanner.user == _user(context) else None)
                 return pb.ScanKvResponse(has_more_results=False)
             if opens:
                 if request.call_seq_id != 0 or not request.HasField("call_seq_id"):
-                    raise _invalid("the first call of a scan has sequence number 0")
+                    raise _invalid(f"the first call of a scan must have sequence number 0, got {request.call_seq_id}")
                 return await self._open(context, request)
             return await self._continue(context, request)
         except FlussError as error:
             return pb.ScanKvResponse(error_code=error.error_code, error_message=error.message)
 
     async def scan_kv_range(self, context: RequestContext, request: range_pb.ScanKvRangeRequest) -> Reply:
-        """Open a scan of a range of keys; it goes on as every other."""
+        """Open a scan of a range of keys; SCAN_KV continues it."""
         try:
             return await self._open(
                 context, request, request.first_key, request.end_key if request.HasField("end_key") else None
@@ -162,9 +162,9 @@ class ScanKvApi:
         try:
             self._reads.check_table(context, scanner.bucket.table_id, checks_version=False)
             if scanner.is_busy:
-                raise _invalid("the scan is answering another call; one call at a time")
+                raise _invalid("the scan is still answering another call; send one call at a time")
             if not request.HasField("call_seq_id") or request.call_seq_id != scanner.next_sequence:
-                raise _invalid(f"sequence number {scanner.next_sequence} is next, not {request.call_seq_id}")
+                raise _invalid(f"sequence number must be {scanner.next_sequence}, got {request.call_seq_id}")
             size = self._batch_bytes(request.batch_size_bytes)
             scanner.cursor.check_open()
         except FlussError:
@@ -173,7 +173,7 @@ class ScanKvApi:
         return await self._batch(context, scanner, size, pb.ScanKvResponse())
 
     async def _batch(self, context: RequestContext, scanner: Scanner, size: int, response: pb.ScanKvResponse) -> Reply:
-        """The next rows; `response` has what only this answer says."""
+        """Fill `response` with the next rows."""
         scanner.is_busy = True
         values: list[bytes] = []
         try:
@@ -199,7 +199,7 @@ class ScanKvApi:
 
     def _batch_bytes(self, wanted: int) -> int:
         if wanted <= 0:
-            raise _invalid("batch_size_bytes must be positive")
+            raise _invalid(f"batch_size_bytes must be greater than zero, got {wanted}")
         return min(wanted, self._limits.max_batch_bytes)
 
     def _find(self, scanner_id: bytes) -> Scanner:
@@ -209,7 +209,7 @@ class ScanKvApi:
         self._sweep()
         if scanner_id in self._expired:
             raise FlussError(
-                f"the scan was idle for more than {self._limits.idle_ms} ms and was closed; begin again",
+                f"the scan was idle for more than {self._limits.idle_ms} ms and was closed; start it again",
                 ErrorCode.SCANNER_EXPIRED,
             )
         raise _unknown(scanner_id)
@@ -219,18 +219,18 @@ class ScanKvApi:
         of_bucket = sum(scanner.bucket == bucket for scanner in self._scanners.values())
         if of_bucket >= limits.max_scanners_per_bucket or len(self._scanners) >= limits.max_scanners:
             raise FlussError(
-                f"{of_bucket} scans of the bucket and {len(self._scanners)} of the server are open; at most "
-                f"{limits.max_scanners_per_bucket} and {limits.max_scanners} are allowed: close some, or wait",
+                f"too many scans: {of_bucket} of the bucket and {len(self._scanners)} of the server are open, at most "
+                f"{limits.max_scanners_per_bucket} and {limits.max_scanners} are allowed; close some or retry later",
                 ErrorCode.TOO_MANY_SCANNERS,
             )
         if context.principal_name == ANONYMOUS_NAME:
-            return  # Everybody is the same then.
+            return  # Without logins, all users are the same.
         own = [scanner.bucket for scanner in self._scanners.values() if scanner.user == user]
         bucket_share, server_share = _share(limits.max_scanners_per_bucket), _share(limits.max_scanners)
         if own.count(bucket) >= bucket_share or len(own) >= server_share:
             raise FlussError(
-                f"{user} has {own.count(bucket)} scans of the bucket and {len(own)} of the server open; one user may "
-                f"have {bucket_share} and {server_share}: close some, or wait",
+                f"too many scans: {user} has {own.count(bucket)} of the bucket and {len(own)} of the server open, at "
+                f"most {bucket_share} and {server_share} are allowed per user; close some or retry later",
                 ErrorCode.TOO_MANY_SCANNERS,
             )
 
@@ -248,7 +248,7 @@ class ScanKvApi:
         self._start_sweeping()
 
     def _sweep(self) -> None:
-        """Close what was idle for too long or has lost its bucket; forget ids that nobody asks for any more."""
+        """Close scanners that were idle for too long or have lost their bucket; drop ids that were kept long enough."""
         now = self._clock()
         for scanner in list(self._scanners.values()):
             if self._is_expired(scanner):
@@ -274,7 +274,7 @@ def _user(context: RequestContext) -> str:
 
 
 def _share(limit: int) -> int:
-    """What one user may hold of it: an eighth, at least one, is left for others."""
+    """The share of a limit that one user may hold: an eighth, at least one, is left for others."""
     return max(1, limit - max(1, limit // 8))
 
 
@@ -283,4 +283,5 @@ def _invalid(text: str) -> FlussError:
 
 
 def _unknown(scanner_id: bytes) -> FlussError:
-    return FlussError(f"there is no scan {scanner_id.decode(errors='replace')}", ErrorCode.UNKNOWN_SCANNER_ID)
+    name = scanner_id.decode(errors="replace")
+    return FlussError(f"scan {name!r} does not exist or was closed; start it again", ErrorCode.UNKNOWN_SCANNER_ID)

@@ -1,7 +1,7 @@
-"""SPLIT_KV: where buckets can be cut, for readers that take the pieces apart from each other.
+"""SPLIT_KV: keys at which buckets can be split into ranges that readers read independently.
 
-The answer names the offset of the changelog that the rows are at; readers of the pieces use the changelog to see all
-of them at that offset. Samples of keys are remembered until a quarter of the rows has changed since.
+The answer has the changelog offset of the rows; readers of the ranges use the changelog to bring all of them to that
+offset. Samples of keys are kept until a quarter of the rows has changed.
 """
 
 from __future__ import annotations
@@ -15,19 +15,19 @@ from fluss.model.paths import TableBucket
 from fluss.protocol import kv_range_api_pb2 as pb
 from fluss.server.runtime.handlers import RequestContext
 from fluss.server.runtime.time_slices import TimeSlices
-from fluss.server.storage.kv.pieces import KeySample, cuts_between_files
+from fluss.server.storage.kv.split_points import KeySample, split_points_of_files
 from fluss.server.storage.kv.store import KvStore
-from fluss.server.tablet.buckets.asked_buckets import asked_buckets, bucket_of
 from fluss.server.tablet.buckets.local_bucket import LocalBucket
-from fluss.server.tablet.kv.reading import STEP_ROWS, KvReads, RowCursor
+from fluss.server.tablet.buckets.requested_buckets import bucket_of, requested_buckets
+from fluss.server.tablet.kv.kv_reads import STEP_ROWS, KvReads, RowCursor
 
-MAX_PIECES = 1024
+MAX_RANGES = 1024
 MAX_REMEMBERED_SAMPLES = 256
-# Up to this size keys are sampled: two or three seconds of a tablet's time, and not again for the next readers.
+# The keys of stores up to this size are sampled, which takes a tablet two or three seconds, once for many readers.
 SAMPLED_BYTES = 256 * 1024 * 1024
-# For all buckets of a request. Those whose turn does not come are not cut; the next request may find them sampled.
+# The time for all buckets of a request. Buckets that are not reached in it are not split; a later request samples them.
 SAMPLING_SECONDS = 3.0
-# A sample is of use until this share of the rows may be others.
+# A sample is used until this share of the rows may have changed.
 _STALE_SHARE = 0.25
 
 
@@ -47,18 +47,21 @@ class SplitKvApi:
         reads.registry.dropped_listeners.append(self.forget)
 
     def forget(self, dropped: Collection[TableBucket]) -> None:
-        """These buckets are gone."""
+        """Remove the samples of dropped buckets."""
         for bucket in dropped:
             self._samples.pop(bucket, None)
 
     async def split_kv(self, context: RequestContext, request: pb.SplitKvRequest) -> pb.SplitKvResponse:
-        """One answer per bucket, in order, each once; an error is inside of it."""
+        """One answer per bucket, in order, each bucket once; errors are part of the answers."""
         if request.piece_bytes <= 0 or (request.HasField("piece_rows") and request.piece_rows <= 0):
-            raise FlussError("pieces must be larger than nothing", ErrorCode.INVALID_SCAN_REQUEST)
+            text = f"piece_bytes and piece_rows must be greater than zero, got {request.piece_bytes}"
+            if request.HasField("piece_rows"):
+                text += f" and {request.piece_rows}"
+            raise FlussError(text, ErrorCode.INVALID_SCAN_REQUEST)
         self._reads.registry.follow_catalog()
         self._reads.check_table(context, request.table_id, checks_version=False)
         named = (bucket_of(request.table_id, item) for item in request.buckets_req)
-        asked = asked_buckets(self._reads.registry, request.table_id, named)
+        asked = requested_buckets(self._reads.registry, request.table_id, named)
         await self._reads.settled(asked)
         response = pb.SplitKvResponse()
         until = asyncio.get_running_loop().time() + SAMPLING_SECONDS
@@ -76,19 +79,19 @@ class SplitKvApi:
         self, bucket: TableBucket, request: pb.SplitKvRequest, answer: pb.PbSplitKvRespForBucket, until: float
     ) -> None:
         local, store = self._reads.store(bucket)
-        pieces = -(-store.stored_bytes // request.piece_bytes)
+        ranges = -(-store.stored_bytes // request.piece_bytes)
         if request.HasField("piece_rows"):  # an unknown number of rows is negative
-            pieces = max(pieces, -(-store.applied.row_count // request.piece_rows))
-        pieces = min(pieces, MAX_PIECES)
-        if pieces > 1:
+            ranges = max(ranges, -(-store.applied.row_count // request.piece_rows))
+        ranges = min(ranges, MAX_RANGES)
+        if ranges > 1:
             is_large = store.stored_bytes > SAMPLED_BYTES
-            cuts = cuts_between_files(store.files(), pieces) if is_large else None
-            if cuts is None:
+            points = split_points_of_files(store.files(), ranges) if is_large else None
+            if points is None:
                 sample = self._known_sample(bucket, store)
                 if sample is None and asyncio.get_running_loop().time() < until:
                     sample = await self._sample(bucket, local, store)
-                cuts = [] if sample is None else sample.cuts(pieces)
-            answer.first_keys.extend(cuts)
+                points = [] if sample is None else sample.split_points(ranges)
+            answer.first_keys.extend(points)
         answer.log_offset = store.applied_offset
 
     def _known_sample(self, bucket: TableBucket, store: KvStore) -> KeySample | None:

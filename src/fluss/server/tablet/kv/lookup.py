@@ -1,6 +1,6 @@
 """LOOKUP: rows by primary key.
 
-All keys of a bucket are asked for in one call of the store, in steps of `STEP_KEYS` with the event loop between them.
+The keys of a bucket are looked up in calls of `STEP_KEYS` keys, between which the event loop serves other requests.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from fluss.server.storage.kv.store import KvStore
 from fluss.server.tablet.buckets.write_requests import ACKS_ALL, ACKS_LEADER, ACKS_NONE
 from fluss.server.tablet.kv.bucket_answers import answer_by_bucket
 from fluss.server.tablet.kv.insert_missing import MissingRows
-from fluss.server.tablet.kv.reading import KvReads, too_large
+from fluss.server.tablet.kv.kv_reads import KvReads, too_large
 
 STEP_KEYS = 1_000
 MAX_INSERTED_KEYS = 10_000
@@ -37,7 +37,7 @@ def _value_prefix(length: int) -> bytes:
 
 
 def encode_values(values: Sequence[bytes | None]) -> list[bytes]:
-    """The `values` fields of a bucket's answer, in pieces."""
+    """The `values` fields of a bucket's answer, as a list of bytes to be joined."""
     pieces: list[bytes] = []
     for value in values:
         if value is None:
@@ -56,12 +56,12 @@ class LookupApi:
         self._missing_rows = missing_rows
 
     async def lookup(self, context: RequestContext, request: pb.LookupRequest) -> Reply:
-        """One result per bucket; every error is a bucket's."""
+        """One result per bucket; every error belongs to a bucket."""
 
         async def rows(bucket: TableBucket, item: pb.PbLookupReqForBucket, max_bytes: int) -> bytes:
             if item.HasField("original_partition_name"):
                 raise FlussError(
-                    "historical lookups are not served here; look up the partition itself",
+                    "historical lookups are not supported by this server; look up the partition itself",
                     ErrorCode.UNSUPPORTED_VERSION,
                 )
             if request.insert_if_not_exists:
@@ -83,7 +83,8 @@ class LookupApi:
         if not request.insert_if_not_exists:
             return
         if not request.HasField("acks") or request.acks not in (ACKS_ALL, ACKS_NONE, ACKS_LEADER):
-            raise FlussError("a lookup that inserts needs acks -1, 0 or 1", ErrorCode.INVALID_REQUIRED_ACKS)
+            text = f"acks of a lookup that inserts must be -1, 0 or 1, got {request.acks}"
+            raise FlussError(text, ErrorCode.INVALID_REQUIRED_ACKS)
         entry = reads.registry.table(request.table_id)
         error = reads.access.insert_error(context, entry.path) if entry is not None else None
         if error is not None:
@@ -95,7 +96,7 @@ class LookupApi:
         wanted = list(dict.fromkeys(keys))
         if len(wanted) > MAX_INSERTED_KEYS:
             raise FlussError(
-                f"a lookup may insert at most {MAX_INSERTED_KEYS} rows of a bucket, not {len(wanted)}",
+                f"a lookup may insert at most {MAX_INSERTED_KEYS} rows into a bucket, got {len(wanted)} keys",
                 ErrorCode.RECORD_TOO_LARGE_EXCEPTION,
             )
         found = _get(store, wanted)
@@ -122,7 +123,7 @@ class LookupApi:
             if start:
                 await asyncio.sleep(0)
                 await context.room()
-                _, store = self._reads.store(bucket)  # The bucket may have gone meanwhile.
+                _, store = self._reads.store(bucket)  # The bucket may have been closed meanwhile.
             step = b"".join(encode_values(_get(store, list(keys[start : start + STEP_KEYS]))))
             size += len(step)
             if size > max_bytes:
@@ -134,5 +135,5 @@ class LookupApi:
 
 def _get(store: KvStore, keys: list[bytes]) -> list[bytes | None]:
     if not all(keys):
-        raise FlussError("a key of a lookup is empty", ErrorCode.KV_STORAGE_EXCEPTION)
+        raise FlussError("a key of a lookup must not be empty, got b''", ErrorCode.KV_STORAGE_EXCEPTION)
     return store.multi_get(keys)

@@ -1,6 +1,6 @@
 """PREFIX_LOOKUP: all rows whose key begins with given bytes, in key order.
 
-The server compares bytes only; that a prefix of columns is a prefix of bytes is the client's business.
+The server only compares bytes; the client ensures that a prefix of columns is a prefix of bytes.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from fluss.protocol.wire_fields import LENGTH_DELIMITED
 from fluss.server.runtime.handlers import Reply, RequestContext
 from fluss.server.runtime.time_slices import TimeSlices
 from fluss.server.tablet.kv.bucket_answers import answer_by_bucket
-from fluss.server.tablet.kv.reading import KvReads, RowCursor, end_of_prefix, too_large
+from fluss.server.tablet.kv.kv_reads import KvReads, RowCursor, end_of_prefix, too_large
 
 _LIST_TAG = bytes((5 << 3 | LENGTH_DELIMITED,))
 _VALUE_TAG = bytes((1 << 3 | LENGTH_DELIMITED,))
@@ -34,7 +34,7 @@ class PrefixLookupApi:
         self._reads = reads
 
     async def prefix_lookup(self, context: RequestContext, request: pb.PrefixLookupRequest) -> Reply:
-        """One result per bucket; every error is a bucket's."""
+        """One result per bucket; every error belongs to a bucket."""
 
         async def rows(bucket: TableBucket, item: pb.PbPrefixLookupReqForBucket, max_bytes: int) -> bytes:
             return await self._lists(context, bucket, item.keys, max_bytes)

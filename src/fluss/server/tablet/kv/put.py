@@ -1,9 +1,9 @@
-"""PUT_KV: upserts and deletes become changelog batches and rows. The way of a request: `write_requests`.
+"""PUT_KV: upserts and deletes become changelog batches and rows. `write_requests` describes how requests are handled.
 
 Everything up to the append happens in one step of the event loop, or, for a put of many records, while the other puts
-of the bucket wait. So puts of a bucket are merged in arrival order, each with what the ones before it left. The order
-of the steps matters: a repeated batch is recognised before anything is merged, and nothing is changed before the append
-was accepted.
+to the bucket wait. So puts to a bucket are merged in order of arrival, each with the results of those before it. The
+order of the steps matters: a repeated batch is recognised before anything is merged, and nothing is changed before the
+append is accepted.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ from fluss.server.tablet.kv.merge.auto_increment import AutoIncrement
 from fluss.server.tablet.kv.merge.columns import COLUMN_WISE_MIN_RECORDS, merge_partial_columns
 from fluss.server.tablet.kv.merge.engines import FirstRowMerger, VersionedMerger, merger_for
 from fluss.server.tablet.kv.merge.partial_update import PartialUpdateMerger
-from fluss.server.tablet.kv.merge.put_batch import Deletes, Outcome, RowMerger, merge_rows, merge_values
+from fluss.server.tablet.kv.merge.put_batch import DeletePolicy, MergeResult, RowMerger, merge_rows, merge_values
 from fluss.server.tablet.kv.merge.put_steps import MERGED_ROWS, WHOLE_ROWS, MergedParts, PartSizes
 from fluss.server.tablet.kv.merge.whole_rows import OldValues, merge_chosen_rows, merge_whole_rows
 from fluss.server.tablet.kv.put_queue import PutQueues
@@ -54,7 +54,7 @@ ROW_ERRORS = (CorruptRowError, RowValueError, pa.ArrowException)
 
 
 class KvWriter:
-    """Merges records into buckets; also for rows that the server itself inserts."""
+    """Merges records into buckets, including rows that the server itself inserts."""
 
     def __init__(self, store: CatalogStore, clock: Callable[[], int]) -> None:
         self._numbers = AutoIncrement(store)
@@ -65,11 +65,11 @@ class KvWriter:
         return rules_of(entry)
 
     def forget(self, dropped: Collection[TableBucket]) -> None:
-        """These buckets are gone."""
+        """Drop what is kept about buckets that are gone."""
         self._numbers.forget(dropped)
 
     def close(self) -> None:
-        """Nothing is put any more."""
+        """Return unused auto-increment numbers; nothing is put any more."""
         self._numbers.give_back()
 
     def put(
@@ -81,7 +81,7 @@ class KvWriter:
         *,
         overwrite: bool = False,
     ) -> Append:
-        """Merge records and append their changelog; FlussError when nothing was changed."""
+        """Merge records and append their changelog. If it raises FlussError, nothing was changed."""
         put = self._begin(local, entry, records.header, target_columns, overwrite=overwrite)
         if isinstance(put, Append):
             return put
@@ -103,9 +103,9 @@ class KvWriter:
         overwrite: bool = False,
         check: Callable[[], None],
     ) -> Generator[None, None, Append]:
-        """The same for the records of a large batch in parts; no other put of the bucket may come between.
+        """Merge the records of a large batch in parts; no other put to the bucket may run in between.
 
-        `check` raises FlussError when the bucket takes no more rows.
+        `check` raises FlussError if the bucket accepts no more rows.
         """
         put = self._begin(local, entry, header, target_columns, overwrite=overwrite)
         if isinstance(put, Append):
@@ -128,10 +128,10 @@ class KvWriter:
     def _begin(
         self, local: LocalBucket, entry: TableEntry, header: KvHeader, target_columns: Sequence[int], *, overwrite: bool
     ) -> _Put | Append:
-        """How a batch is put, or what became of it if it was put before."""
+        """Check a batch and prepare its merge; returns the earlier append if the batch is repeated."""
         kv, rules = local.opened_kv(), self.rules(entry)
         if header.schema_id not in entry.schemas:
-            text = f"{entry.path} has no schema {header.schema_id}; the newest is {entry.schema_id}"
+            text = f"unknown schema id {header.schema_id} of {entry.path}; the newest is {entry.schema_id}"
             raise FlussError(text, ErrorCode.SCHEMA_NOT_EXIST)
         merger = merger_for(
             rules, target_columns, partial(self._numbers.next_number, rules, local.bucket), overwrite=overwrite
@@ -140,30 +140,30 @@ class KvWriter:
         if repeated is not None:
             return repeated
         kv.check_accepts()
-        return _Put(kv, rules, header, merger, Deletes("ALLOW" if overwrite else rules.delete_behavior))
+        return _Put(kv, rules, header, merger, DeletePolicy("ALLOW" if overwrite else rules.delete_behavior))
 
-    def _append(self, put: _Put, changelog: bytearray, outcome: Outcome) -> Append:
-        # Rows that are stored as they came have about the bytes of the batch.
+    def _append(self, put: _Put, changelog: bytearray, outcome: MergeResult) -> Append:
+        # Rows that are stored as sent have about as many bytes as the batch.
         content_bytes = put.header.size if put.merger is None else None
         return put.kv.put(changelog, outcome.entries, outcome.row_delta, self._clock(), content_bytes)
 
 
 class _Put(NamedTuple):
-    """A batch that is being put, and how."""
+    """A batch that is being put, and the rules for merging it."""
 
     kv: KvBucket
     rules: KvRules
     header: KvHeader
     merger: RowMerger | None
-    deletes: Deletes
+    deletes: DeletePolicy
 
-    def merge(self, old_values: OldValues, records: KvRecords) -> Outcome:
-        """What records do to the bucket, whose values before them `old_values` finds."""
+    def merge(self, old_values: OldValues, records: KvRecords) -> MergeResult:
+        """Merge records; `old_values` looks up the previous values of the bucket."""
         outcome = _merge(old_values, self.rules, records, self.merger, self.deletes)
         return _as_replayed(self.rules, outcome) if self.rules.format.may_change_values else outcome
 
-    def changelog(self, outcome: Outcome) -> bytearray:
-        """The batch of the changelog."""
+    def changelog(self, outcome: MergeResult) -> bytearray:
+        """Encode the changelog batch."""
         return self.rules.format.changelog.encode(
             outcome.columns,
             outcome.change_types,
@@ -177,8 +177,8 @@ def _corrupt(local: LocalBucket, error: Exception) -> FlussError:
 
 
 def _merge(
-    old_values: OldValues, rules: KvRules, records: KvRecords, merger: RowMerger | None, deletes: Deletes
-) -> Outcome:
+    old_values: OldValues, rules: KvRules, records: KvRecords, merger: RowMerger | None, deletes: DeletePolicy
+) -> MergeResult:
     with_old = rules.has_full_image
     if merger is None and len(records) >= COLUMN_WISE_MIN_RECORDS:
         return merge_whole_rows(rules.format, records, old_values, deletes, full_image=with_old)
@@ -192,7 +192,7 @@ def _merge(
     ):
         olds = old_values(keys, records.keys)
         return merge_chosen_rows(rules.format, records, olds, merger.chosen(rules.format, olds, records.values))
-    # Whoever keeps only the new rows of updates and writes rows whole need not know the old ones.
+    # If only the new rows of updates are logged and rows are written whole, the old rows are not needed.
     knows_old = with_old or merger is not None
     if knows_old:
         wanted = list(dict.fromkeys(keys))
@@ -213,10 +213,10 @@ def _merge(
     return merge_rows(rules.format, keys, values, current, deletes, merger, with_old=with_old)
 
 
-def _as_replayed(rules: KvRules, outcome: Outcome) -> Outcome:
-    """The rows as a replay of their changelog makes them; RowValueError for keys that it would not find again.
+def _as_replayed(rules: KvRules, outcome: MergeResult) -> MergeResult:
+    """The rows as a replay of their changelog would produce them; RowValueError for keys that it would change.
 
-    Clients may send digits beyond the precision of a column. What is stored has to be what is stored after a crash.
+    Clients may send digits beyond the precision of a column. The stored rows have to be the same after a crash.
     """
     replayed, _ = rules.format.entries(outcome.columns, outcome.change_types)
     entries: dict[bytes, bytes | None] = {}
@@ -224,8 +224,8 @@ def _as_replayed(rules: KvRules, outcome: Outcome) -> Outcome:
         entries[key] = None if value is None else replayed.get(key)
         if value is not None and entries[key] is None:
             raise RowValueError(
-                f"the key {key.hex()} is not that of its row as the columns {', '.join(rules.format.key_columns)} hold "
-                "it: digits beyond the precision of a TIME or TIMESTAMP, or too few bytes of a BINARY, make no key"
+                f"key {key.hex()} has a value that its columns {', '.join(rules.format.key_columns)} cannot hold; it "
+                "must not have digits beyond the precision of a TIME or TIMESTAMP, nor too few bytes for a BINARY"
             )
     return outcome._replace(entries=entries)
 
@@ -250,12 +250,12 @@ class PutApi(WriteApi):
         self._queues = queues
 
     def put_kv(self, context: RequestContext, request: ProduceRequest) -> Awaitable[Reply]:
-        """Merge and append everything that can be; the answer comes when all results are there."""
+        """Merge and append to all buckets that accept it; the answer is sent when all results are there."""
         return self.handle(context, request)
 
     def _table_error(self, context: RequestContext, entry: TableEntry) -> FlussError | None:
         if not entry.has_primary_key:
-            text = f"{entry.path} has no primary key: append to it"
+            text = f"{entry.path} has no primary key; append to it instead"
             return FlussError(text, ErrorCode.NON_PRIMARY_KEY_TABLE_EXCEPTION)
         return version_error(context, self._writer.rules(entry))
 
@@ -308,15 +308,15 @@ class PutApi(WriteApi):
 
     def _accepted(self, write: BucketWrite, pending: PendingWrite, append: Append) -> None:
         kv = write.local.opened_kv()
-        pending.release_one()  # Rows were copied out; the changelog has its own bytes.
+        pending.release_one()  # The rows were copied; the changelog has its own bytes.
         pending.appended(write.position, append, append.next_offset, kv.check_usable)
 
 
 def _answer(error: Exception, write: BucketWrite, pending: PendingWrite) -> Exception:
-    """What a client is told of an error."""
+    """The error that is sent to the client."""
     if isinstance(error, EmptyKeyError):
-        # Not a damaged batch, which a client would send again and again.
-        text = f"{write.local.name}: {error}: in a table with keys for Iceberg an empty text cannot be the primary key"
+        # Not the code for a damaged batch, with which a client would retry forever.
+        text = f"{write.local.name}: {error}; in a table with Iceberg keys the primary key must not be an empty string"
         return FlussError(text, ErrorCode.UNKNOWN_SERVER_ERROR)
     if isinstance(error, CorruptBatch):
         return _corrupt(write.local, error)
@@ -327,10 +327,10 @@ def _answer(error: Exception, write: BucketWrite, pending: PendingWrite) -> Exce
 
 
 def version_error(context: RequestContext, rules: KvRules) -> FlussError | None:
-    """Why a request of an old client cannot be served: it makes other key bytes."""
+    """The error for an old client that encodes keys differently; None if the client can be served."""
     if context.api_version > 0 or not rules.needs_api_version_1:
         return None
-    text = f"{rules.entry.path} has keys that clients of this API version encode differently; use a newer client"
+    text = f"clients of API version 0 encode the keys of {rules.entry.path} differently; use a newer client"
     return FlussError(text, ErrorCode.UNSUPPORTED_VERSION)
 
 

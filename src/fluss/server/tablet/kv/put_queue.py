@@ -1,8 +1,8 @@
-"""Puts of a bucket one after the other, where one of them takes many steps.
+"""Queues of puts to a bucket, for the time in which one of them takes many steps.
 
-A put has to meet what the puts before it left, so while one is merged in steps the bucket's other puts wait for it, in
-the order in which they came. Puts of other buckets do not: all buckets share the turns of `LongWork`. Usually no put
-is large and nothing waits: then there is no queue, and a put is done at once. Event loop only.
+A put has to see the results of the puts before it, so while one is merged in steps, other puts to the bucket wait for
+it, in order of arrival. Puts to other buckets do not wait: all buckets share the turns of `LongWork`. Usually no put is
+large and nothing waits: then there is no queue, and a put is done at once. Event loop only.
 """
 
 from __future__ import annotations
@@ -18,11 +18,11 @@ from fluss.server.tablet.buckets.local_bucket import LocalBucket
 _logger = logging.getLogger(__name__)
 
 PutSteps = Callable[[], Iterator[None]]
-"""Does a put and reports its outcome, error or not."""
+"""Does a put in steps and reports its result or its error."""
 
 
 class PutQueues:
-    """See the module text."""
+    """The queues of the buckets that have a put in progress."""
 
     def __init__(self, long_work: LongWork) -> None:
         self._long_work = long_work
@@ -30,11 +30,11 @@ class PutQueues:
         self._idle: dict[LocalBucket, list[asyncio.Future[None]]] = {}
 
     def is_busy(self, local: LocalBucket) -> bool:
-        """Whether a put of the bucket is under way, so that another one has to be added."""
+        """True if a put to the bucket is in progress, so that another one has to be queued."""
         return local in self._queues
 
     def add(self, local: LocalBucket, put: PutSteps) -> None:
-        """Do a put behind all that were added before."""
+        """Queue a put behind those that were added before."""
         queue = self._queues.get(local)
         if queue is not None:
             queue.append(put)
@@ -43,7 +43,7 @@ class PutQueues:
         self._long_work.start(self._serve(local, queue))
 
     async def idle(self, local: LocalBucket) -> None:
-        """Wait until no put of the bucket is under way; the caller puts before it waits for anything else."""
+        """Wait until no put to the bucket is in progress. The caller must do its put before it awaits anything else."""
         while self.is_busy(local):
             waiting: asyncio.Future[None] = asyncio.get_running_loop().create_future()
             self._idle.setdefault(local, []).append(waiting)
@@ -54,7 +54,7 @@ class PutQueues:
             try:
                 yield from queue.popleft()()
             except Exception:
-                # It could not report its own error. Those behind it must not wait for ever.
+                # The put could not report its own error. The puts behind it must not wait forever.
                 _logger.exception("a put to %s failed without an answer", local.name)
             yield
         del self._queues[local]

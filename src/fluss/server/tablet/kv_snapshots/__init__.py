@@ -1,1 +1,1 @@
-"""Snapshots of primary-key buckets in remote storage: taken, kept, removed, and put back."""
+"""Snapshots of primary-key buckets in remote storage: created, kept, removed, and restored."""

@@ -1,21 +1,21 @@
 """The snapshots of one bucket in remote storage: upload, garbage, removal.
 
-Theory. The steps of a snapshot, and where each is done:
+Theory. The steps of a snapshot, and where each takes place:
 
-    1. link the store's files, make a database of them     local (storage.kv.checkpoint)
-    2. note the names of the new objects                   local record, atomic
+    1. link the store's files, turn them into a database   local (storage.kv.checkpoint)
+    2. record the names of the new objects                 local record, atomic
     3. upload new files, then the `_METADATA` document     remote
     4. register it, retire older ones                      catalog, one transaction: it exists from here on
-    5. remember what is uploaded, delete what is not needed any more     local record, remote
+    5. record what is uploaded, delete what is not needed  local record, remote
 
-A crash after 1 leaves a local directory, which the first visit of a bucket removes. After 2 or 3 it leaves noted names
-that no registered snapshot has: garbage of the next round. After 4 everything is in place, at worst the next snapshot
-uploads files that are there already. If the record itself is lost, it begins anew with what the catalog knows.
+A crash after 1 leaves a local directory, which the next round for the bucket removes. A crash after 2 or 3 leaves
+recorded names that no registered snapshot has: they are garbage for the next round. After 4 everything is in place; at
+worst the next snapshot uploads files again. If the record itself is lost, it is rebuilt from the catalog.
 
-Layout in the bucket's remote directory, as other Fluss servers have it: `shared/` for the files with rows, which
+The layout of the bucket's remote directory is that of other Fluss servers: `shared/` for the files with rows, which
 several snapshots use, and `snap-{id}/` for the rest. Data files have random names.
 
-Threads: methods here block and run in worker threads, one at a time per bucket (`lock`); `close` is called by the loop.
+Threads: methods block and run in worker threads, one at a time per bucket (`lock`); the loop calls `close`.
 """
 
 from __future__ import annotations
@@ -53,11 +53,11 @@ _CHUNK_BYTES = 4 * 1024 * 1024
 
 
 class SnapshotStopped(Exception):  # noqa: N818 - nothing is wrong
-    """The bucket was closed or dropped while its snapshot was under way."""
+    """The bucket was closed or dropped while its snapshot was in progress."""
 
 
 class _Planned(NamedTuple):
-    """A file of a checkpoint and the object it is, or becomes."""
+    """A file of a checkpoint and its object; `known` if it is already uploaded."""
 
     source: CheckpointFile
     object_name: str
@@ -65,7 +65,7 @@ class _Planned(NamedTuple):
 
 
 class BucketSnapshots:
-    """See the module's text."""
+    """The snapshots of one bucket and the local record of their objects."""
 
     def __init__(self, directory: Path, store: RemoteStore, record: SnapshotRecord, files: FileSystem) -> None:
         self.record = record
@@ -85,7 +85,7 @@ class BucketSnapshots:
         files: FileSystem,
         registered: Iterable[CompletedSnapshot],
     ) -> BucketSnapshots:
-        """Load what is known about the bucket. A record that cannot be read is begun anew from the catalog."""
+        """Load the record of the bucket. A damaged record is rebuilt from the catalog."""
         directory = bucket_directory / DIRECTORY_NAME
         expected = SnapshotRecord(
             path, bucket, partition_name, store.tablet_directory(path, bucket, partition_name, REMOTE_KIND)
@@ -93,12 +93,12 @@ class BucketSnapshots:
         try:
             record = read_record(bucket_directory)
         except ValueError as error:
-            logger.warning("%s: %s; it is begun anew", bucket_directory, error)
+            logger.warning("%s: %s; rebuilding it from the catalog", bucket_directory, error)
             record = None
         if record is not None and record.tablet_directory != expected.tablet_directory:
-            # Another store, or a copied data directory: what lies there is not ours to reuse or to delete.
+            # Another store, or a copied data directory: objects there must be neither reused nor deleted.
             logger.warning(
-                "bucket %s: snapshots were written to %s and go to %s from now on",
+                "bucket %s: snapshots were written to %s and will be written to %s from now on",
                 bucket, record.tablet_directory, expected.tablet_directory, extra={"is_counted": True},
             )  # fmt: skip
             record = replace(expected, next_snapshot_id=record.next_snapshot_id)
@@ -108,7 +108,7 @@ class BucketSnapshots:
 
     @property
     def was_used(self) -> bool:
-        """Whether anything of the bucket was ever sent to remote storage."""
+        """True if the bucket has ever uploaded anything."""
         return self._directory.is_dir()
 
     def _take_in(self, registered: Iterable[CompletedSnapshot]) -> None:
@@ -118,7 +118,7 @@ class BucketSnapshots:
         self.record = replace(self.record, next_snapshot_id=next_id, objects=tuple(objects))
 
     def upload(self, checkpoint: StoreCheckpoint, registered: Iterable[CompletedSnapshot]) -> CompletedSnapshot:
-        """Upload what is new in a checkpoint; the result is not registered yet. `registered` are those that are."""
+        """Upload the new files of a checkpoint. `registered` are the earlier snapshots; the result is not one yet."""
         with self.lock:
             self._check_open()
             record = self.record
@@ -158,7 +158,7 @@ class BucketSnapshots:
             return snapshot
 
     def note_registered(self, snapshot: CompletedSnapshot, checkpoint: StoreCheckpoint) -> None:
-        """A snapshot is registered: the next one can build on it."""
+        """Record that a snapshot is registered, so that the next one can reuse its files."""
         own = {file.path.name for file in checkpoint.files if file.from_store}
         uploaded = {
             file.local_name: UploadedFile(self._relative(file.path), file.size_bytes, file.checksum or 0)
@@ -177,14 +177,14 @@ class BucketSnapshots:
             )
 
     def note_none_registered(self) -> None:
-        """Registered snapshots are about to be taken back: the catalog will be right when it does not have them."""
+        """Record that no snapshot is registered, before snapshots are removed from the catalog on purpose."""
         with self.lock:
             self._commit(replace(self.record, registered_id=NONE_REGISTERED))
 
     def collect_garbage(self, registered: Iterable[CompletedSnapshot]) -> None:
-        """Delete objects that no registered snapshot has. A failure leaves them noted for the next round.
+        """Delete objects that no registered snapshot has. After a failure they stay recorded for the next round.
 
-        A catalog that is older than what is noted here knows nothing about these objects: then they stay for good.
+        If the catalog is older than the record, it has no information about these objects: then they are never deleted.
         """
         with self.lock:
             found = list(registered)
@@ -204,18 +204,18 @@ class BucketSnapshots:
     def _keep_unknown(self, unknown: list[str], needed: set[str], newest: int) -> None:
         logger.warning(
             "bucket %s: snapshot %d was registered, but the catalog does not have it, so it is older than the bucket; "
-            "%d objects in %s are not touched any more",
+            "keeping %d objects in %s",
             self.record.bucket, self.record.registered_id, len(unknown), self.record.tablet_directory,
         )  # fmt: skip
         objects = tuple(name for name in self.record.objects if name in needed)
         self._commit(replace(self.record, objects=objects, uploaded={}, registered_id=newest))
 
     def close(self) -> None:
-        """Nothing begins any more; an upload that is under way ends after its current file."""
+        """Start nothing more; an upload in progress stops after its current file."""
         self.closed = True
 
     def destroy(self) -> None:
-        """Delete everything of this bucket in the remote store, then what is known about it here."""
+        """Delete everything of this bucket in the remote store, then the local record."""
         self.closed = True
         with self.lock:
             destroy_remote(self._store, self.record)
@@ -245,7 +245,7 @@ class BucketSnapshots:
         return path.removeprefix(self.record.tablet_directory + "/")
 
     def _needed(self, registered: Iterable[CompletedSnapshot]) -> set[str]:
-        """Names of the objects of registered snapshots, as far as they lie in today's directory."""
+        """The names of the objects of registered snapshots that are in the current remote directory."""
         found, prefix = list(registered), self.record.tablet_directory + "/"
         paths = [file.path for snapshot in found for file in snapshot.files]
         paths += [snapshot.metadata_path for snapshot in found]
@@ -253,8 +253,8 @@ class BucketSnapshots:
 
 
 def destroy_remote(store: RemoteStore, record: SnapshotRecord) -> None:
-    """Delete all snapshots of a bucket; in the store of today, a copied data directory must not delete another's."""
-    # Also when no object is left: an object store may hold markers of directories that were used.
+    """Delete all snapshots of a bucket in the current store only: a copied data directory must not delete another's."""
+    # Even if no object is left: an object store may keep markers of directories that were used.
     if record.next_snapshot_id > 0:
         directory = store.tablet_directory(record.path, record.bucket, record.partition_name, REMOTE_KIND)
         store.delete_directory(directory)

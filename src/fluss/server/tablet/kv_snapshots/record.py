@@ -1,14 +1,14 @@
-"""What a bucket may have in remote storage: the record kept next to the local files.
+"""The local record of the objects that a bucket may have in remote storage.
 
 One file, `kv-snapshots.json` in the bucket's directory, replaced atomically. It names every object that the bucket may
-have in remote storage: a name is noted *before* the object is made and stays noted until it is deleted. Which of them
-are needed is said by the catalog alone, so whatever the moment of a crash, an object is either part of a registered
-snapshot or a noted name that is not, which the next round deletes. Nothing has to be found by listing a store that
-others may share. `registered_id` is the newest snapshot that is known to be registered: the newest one is never
-retired, so a catalog that does not have it is older than this record, and its silence about objects means nothing.
+have in remote storage: a name is recorded *before* the object is created and stays until the object is deleted. Only
+the catalog determines which of them are needed. So after a crash at any moment, an object is either part of a
+registered snapshot, or a recorded name that is not, which the next round deletes. No store, which others may share, has
+to be listed. `registered_id` is the newest snapshot that is known to be registered. The newest one is never retired, so
+a catalog that does not have it is older than this record, and objects that it does not name may still be needed.
 
-It also remembers which files of the store lie in remote storage already (`uploaded`), so that the next snapshot only
-uploads new ones. A file is the same one if store, name and size are the same.
+The record also has the files of the store that are already in remote storage (`uploaded`), so that the next snapshot
+uploads only new ones. Two files are the same if store, name and size are the same.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ NONE_REGISTERED = -1
 
 
 class UploadedFile(NamedTuple):
-    """A file of the store that is in remote storage: its object's name there."""
+    """A file of the store that is in remote storage."""
 
     object_name: str
     size_bytes: int
@@ -39,7 +39,7 @@ class UploadedFile(NamedTuple):
 
 @dataclass(frozen=True)
 class SnapshotRecord:
-    """See the module's text. Object names are relative to `tablet_directory`."""
+    """The content of the file. Object names are relative to `tablet_directory`."""
 
     path: TablePath
     bucket: TableBucket
@@ -53,7 +53,7 @@ class SnapshotRecord:
 
 
 def record_to_json(record: SnapshotRecord) -> bytes:
-    """The file's content."""
+    """Encode a record."""
     node: dict[str, Any] = {
         "version": RECORD_VERSION,
         "database": record.path.database_name,
@@ -72,12 +72,14 @@ def record_to_json(record: SnapshotRecord) -> bytes:
 
 
 def record_from_json(document: bytes, name: str = RECORD_FILE_NAME) -> SnapshotRecord:
-    """Read a record; ValueError names what is wrong, FlussError is for a later version."""
+    """Decode a record; ValueError if it is invalid, FlussError if a later version wrote it."""
     try:
         node = json.loads(document)
         refuse_newer(f"kv snapshot record {name}", node["version"], RECORD_VERSION)
         if node["version"] != RECORD_VERSION:
-            raise ValueError(f"kv snapshot record of version {node['version']!r}")
+            raise ValueError(
+                f"unsupported version {node['version']!r} of a kv snapshot record, expected {RECORD_VERSION}"
+            )
         check_json(node)
         return SnapshotRecord(
             TablePath(node["database"], node["table"]),
@@ -88,15 +90,15 @@ def record_from_json(document: bytes, name: str = RECORD_FILE_NAME) -> SnapshotR
             tuple(str(name) for name in node["objects"]),
             str(node["store_id"]),
             {name: UploadedFile(*file) for name, file in node["uploaded"].items()},
-            # Earlier versions did not note it; they noted uploaded files when some snapshot was registered.
+            # Earlier versions did not record it; they recorded uploaded files once a snapshot was registered.
             int(node.get("registered_id", 0 if node["uploaded"] else NONE_REGISTERED)),
         )
     except (KeyError, TypeError, AttributeError) as error:
-        raise ValueError(f"not a kv snapshot record: {error!r}") from error
+        raise ValueError(f"invalid kv snapshot record: {error!r}") from error
 
 
 def read_record(bucket_directory: Path) -> SnapshotRecord | None:
-    """The record in a bucket's directory, None when it never had a snapshot; ValueError when it cannot be read."""
+    """The record in a bucket's directory; None if it never had a snapshot, ValueError if it is damaged."""
     path = bucket_directory / DIRECTORY_NAME / RECORD_FILE_NAME
     try:
         document = path.read_bytes()

@@ -1,9 +1,9 @@
-"""Bringing a snapshot back: from remote storage to a store that the changelog can continue.
+"""Restoring a snapshot from remote storage to a store, to which the changelog after it can be applied.
 
-The files are downloaded into a directory of their own, each checked against its size and checksum, then the note about
-how far they contain the changelog is written into the database. Only the caller gives the directory its final name, so
-a crash in between leaves nothing that looks like a store. A snapshot of which a file is missing or damaged is passed
-over for the next older one: a broken copy must not keep a bucket from being served. Runs in the opening thread.
+The files are downloaded into a directory of their own, and each is checked against its size and checksum. Then the
+`Applied` note, with the changelog offset of the files, is written into the database. The caller renames the directory
+afterwards, so a crash in between leaves nothing that looks like a store. If a file of a snapshot is missing or damaged,
+the next older snapshot is tried: a broken copy must not prevent a bucket from being served. Runs in the opening thread.
 """
 
 from __future__ import annotations
@@ -29,15 +29,15 @@ class SnapshotRestorer:
         self._resources = resources
 
     def __call__(self, directory: Path, first_offset: int, end_offset: int) -> bool:
-        """Put the newest usable snapshot into `directory`; False when there is none."""
+        """Restore the newest usable snapshot into `directory`; False if there is none."""
         for snapshot in self._snapshots:
             if not first_offset <= snapshot.log_offset <= end_offset:
                 continue
             try:
                 self._restore(snapshot, directory)
-            except Exception as error:  # Whatever is wrong with this copy: another one may be good.
+            except Exception as error:  # Whatever is wrong with this snapshot, an older one may be good.
                 remove(directory)
-                logger.warning("snapshot %d of %s cannot be used: %s", snapshot.snapshot_id, directory, error)
+                logger.warning("cannot restore snapshot %d to %s: %s", snapshot.snapshot_id, directory, error)
             else:
                 logger.info(
                     "%s: restored snapshot %d, which contains the changelog up to offset %d",
@@ -51,7 +51,7 @@ class SnapshotRestorer:
         for file in snapshot.files:
             size, checksum = self._store.download(file.path, directory / file.local_name)
             if size != file.size_bytes or file.checksum not in (None, checksum):
-                raise OSError(f"{file.path} has other content than was uploaded")
+                raise OSError(f"{file.path} differs from the uploaded file: wrong size or checksum")
         row_count = UNKNOWN_ROW_COUNT if snapshot.row_count is None else snapshot.row_count
         store = KvStore.open(directory, self._resources)
         try:

@@ -1,15 +1,15 @@
-"""What a batch says about itself, checked when it arrives: a checksum only proves that it came as it was sent.
+"""Checks of the structure of batches when they arrive: a checksum only proves that a batch arrived as it was sent.
 
-A batch with a right checksum may still be one that nobody can read: of a schema that the table does not have, or with
-an Arrow message of another number of rows or columns, or with buffers outside of its body. Stored, it would stop every
-reader of the bucket at its offset for ever. What can be told from headers and numbers is checked here, before the batch
-gets an offset; values are not looked at, and no byte of them is touched. With `log.validate` = `full` they are: each
-batch is decoded, which costs about what reading it costs, in the loop thread.
+A batch with a correct checksum may still be unreadable: it may have a schema that the table does not have, an Arrow
+message with another number of rows or columns, or buffers outside its body. Stored, it would stop every reader of the
+bucket at its offset forever. So everything that headers and numbers reveal is checked here, before the batch gets an
+offset; the values themselves are not read. With `log.validate` = `full` they are: each batch is decoded in the loop
+thread, which costs about as much as reading it.
 
-Walking through Arrow's metadata costs more than the append itself. But messages of one schema from one kind of client
-differ in a few numbers only, at the same places: the rest, their *form*, is the same bytes. So the first message is
-walked through and its form is kept; of the following ones the form is compared and the numbers are read. A message of
-another form is walked through again and takes the place of the last one. Loop thread only.
+Parsing Arrow's metadata costs more than the append itself. But messages of one schema from one kind of client differ
+only in a few numbers, at the same places: all other bytes, their *form*, are the same. So the first message is parsed
+and its form is kept; for the following ones the form is compared and the numbers are read. A message of another form is
+parsed, and its form replaces the last one. Loop thread only.
 """
 
 from __future__ import annotations
@@ -28,13 +28,13 @@ from fluss.errors import ErrorCode, FlussError
 from fluss.model.properties import LOG_FORMAT
 from fluss.server.catalog import TableEntry
 
-# Of a record in the row formats: its length, then at least the byte with its change type.
+# A record in the row formats has its length, then at least the byte with its change type.
 MIN_ROW_RECORD_BYTES = 5
 _NUMBER = Struct("<q")
 
 
 class _Form:
-    """Metadata of a message, sound for its schema, without the numbers that differ from message to message."""
+    """Metadata of a message that is valid for its schema, without the numbers that differ from message to message."""
 
     __slots__ = (
         "_body_length",
@@ -68,34 +68,34 @@ class _Form:
         end = 0
         for start, size in sorted(varying):
             if start < end:
-                raise CorruptBatch("an Arrow message whose metadata uses the same bytes twice")
+                raise CorruptBatch("the metadata of its Arrow message uses the same bytes twice")
             self._places.append(slice(end, start))
             end = start + size
         self._places.append(slice(end, None))
         self._fixed = [content[place] for place in self._places]
 
     def fits(self, content: bytes) -> bool:
-        """Whether another message has this form; `content` has as many bytes as this has."""
+        """True if another message has this form; `content` must have the same length."""
         return [content[place] for place in self._places] == self._fixed
 
     def check(self, content: bytes, record_count: int, room: int) -> None:
-        """CorruptBatch for numbers that cannot be right; `room` is what is left for the body."""
+        """Raise CorruptBatch if the numbers are invalid; `room` is the number of bytes left for the body."""
         (row_count,) = _NUMBER.unpack_from(content, self._row_count)
         if row_count != record_count:
-            raise CorruptBatch(f"an Arrow message of {row_count} rows in a batch of {record_count}")
+            raise CorruptBatch(f"its Arrow message has {row_count} rows, but its header has {record_count}")
         (body_length,) = _NUMBER.unpack_from(content, self._body_length)
         if not 0 <= body_length <= room:
-            raise CorruptBatch(f"an Arrow body of {body_length} bytes where {room} are left")
+            raise CorruptBatch(f"its Arrow body has {body_length} bytes, but {room} are left in the batch")
         nodes = self._nodes.unpack_from(content, self._nodes_at)
         if min(nodes) < 0 or any(map(int.__gt__, nodes[1::2], nodes[::2])):
-            raise CorruptBatch("a column with more nulls than rows, or with a negative number")
+            raise CorruptBatch("a column has more nulls than rows, or a negative number of them")
         table = self._buffers.unpack_from(content, self._buffers_at)
         if min(table) < 0 or max(map(int.__add__, table[::2], table[1::2])) > body_length:
-            raise CorruptBatch(f"a buffer outside of the Arrow body of {body_length} bytes")
+            raise CorruptBatch(f"a buffer is outside the Arrow body of {body_length} bytes")
 
 
 class BatchChecks:
-    """Knows the last form of each schema of a table that was met; they are kept with the table's entry."""
+    """Checks batches. The last form of each schema of a table is cached in the table's entry."""
 
     def __init__(self, *, full: bool = False) -> None:
         self._full = full
@@ -103,13 +103,12 @@ class BatchChecks:
     def check(
         self, entry: TableEntry, is_arrow: bool, records: memoryview, batches: Sequence[tuple[int, BatchHeader]]
     ) -> None:
-        """FlussError 9 or 14 for the first batch that no reader could make sense of."""
+        """Raise FlussError 9 or 14 for the first batch that readers could not decode."""
         for position, header in batches:
             schema_id = header.schema_id
             if schema_id not in entry.schemas:
                 raise FlussError(
-                    f"a batch has schema id {schema_id}, but {entry.path} has no such schema; the newest is "
-                    f"{entry.schema_id}",
+                    f"unknown schema id {schema_id} of a batch for {entry.path}; the newest is {entry.schema_id}",
                     ErrorCode.SCHEMA_NOT_EXIST,
                 )
             if not header.record_count:
@@ -118,17 +117,18 @@ class BatchChecks:
                 if is_arrow:
                     self._check_arrow(entry, records, position, header)
                 elif header.record_count * MIN_ROW_RECORD_BYTES > header.size - header.records_start:
-                    raise CorruptBatch(f"{header.record_count} rows in {header.size - header.records_start} bytes")
+                    size = header.size - header.records_start
+                    raise CorruptBatch(f"{header.record_count} rows do not fit into its {size} bytes")
                 if self._full:
                     _check_values(entry, is_arrow, records, position, header)
             except CorruptBatch as error:
-                text = f"a batch for {entry.path} cannot be read by anybody and was not stored: {error}"
+                text = f"a batch for {entry.path} is not readable and was not stored: {error}"
                 raise FlussError(text, ErrorCode.CORRUPT_RECORD_EXCEPTION) from error
 
     def _check_arrow(self, entry: TableEntry, records: memoryview, position: int, header: BatchHeader) -> None:
         start, end, count = position + header.records_start, position + header.size, header.record_count
         if not header.append_only:
-            start += count  # a byte for each row says what kind of change it is
+            start += count  # one byte per row with its change type
         forms: dict[int, _Form] = entry.derived.setdefault(BatchChecks, {})
         form = forms.get(header.schema_id)
         if form is not None:
@@ -140,14 +140,14 @@ class BatchChecks:
         message = read_message(records, start, end)
         _check_layout(message, schema_wire_layout(to_arrow_schema(entry.schemas[header.schema_id])), count)
         if not message.node_count or not message.row_count_position or not message.body_length_position:
-            return  # nobody writes such messages, but they are sound
+            return  # no client writes such messages, but they are valid
         form = _Form(message, bytes(records[start : start + MESSAGE_PREFIX_BYTES]))
         form.check(bytes(records[start : message.body_start]), count, end - message.body_start)
         forms[header.schema_id] = form
 
 
 def _check_values(entry: TableEntry, is_arrow: bool, records: memoryview, position: int, header: BatchHeader) -> None:
-    """CorruptBatch with column and row of a value that its column cannot hold."""
+    """Decode a batch; raises CorruptBatch with column and row of a value that its column cannot hold."""
     schema = entry.schemas[header.schema_id]
     if is_arrow:
         rows, _ = decode_arrow_batch(records, to_arrow_schema(schema), position, header=header, validate=False)
@@ -159,9 +159,9 @@ def _check_values(entry: TableEntry, is_arrow: bool, records: memoryview, positi
 
 def _check_layout(message: MessageMetadata, layout: WireLayout, record_count: int) -> None:
     if message.row_count != record_count:
-        raise CorruptBatch(f"an Arrow message of {message.row_count} rows in a batch of {record_count}")
+        raise CorruptBatch(f"its Arrow message has {message.row_count} rows, but its header has {record_count}")
     if message.node_count != layout.nodes or message.buffer_count != layout.buffers:
         raise CorruptBatch(
-            f"an Arrow message of {message.node_count} columns and {message.buffer_count} buffers, but the schema has "
-            f"{layout.nodes} and {layout.buffers}"
+            f"its Arrow message has {message.node_count} columns and {message.buffer_count} buffers, but the schema "
+            f"has {layout.nodes} and {layout.buffers}"
         )

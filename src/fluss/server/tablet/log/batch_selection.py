@@ -1,11 +1,11 @@
-"""Choosing whole batches for a fetch with projection or filter: a decision over batch headers, no I/O.
+"""Selection of whole batches for a fetch with projection or filter, based on batch headers, without I/O.
 
-Without projection and filter a fetch is a plain byte range and does not come here.
+A fetch without projection and filter is a plain byte range and does not use this module.
 
-Rules: batches are added while the running *answered* size fits the budget; the first batch is
-returned whole when the caller says so; a batch without rows costs no budget, and is left out when both filter and
-projection are on. A scan stops after `MAX_SCANNED_BATCHES`, because it runs in the event loop: a filter that drops
-everything then answers how far it came, and the client asks again from there.
+Rules: batches are added while the total size of the *answer* fits the budget; the first batch is returned whole if the
+caller asks for it; a batch without rows costs no budget, and is left out if both filter and projection are used. A scan
+stops after `MAX_SCANNED_BATCHES`, because it runs in the event loop: with a filter that drops everything, the answer
+then has the offset that was reached, and the client continues from there.
 """
 
 from __future__ import annotations
@@ -17,24 +17,24 @@ from fluss.codec.batches.log_batch import BatchHeader
 from fluss.codec.buffers import ReadableBuffer
 
 MAX_SCANNED_BATCHES = 1024
-# Below the size of the smallest header nothing whole fits.
+# With less than the size of the smallest header left, no whole batch fits.
 MIN_BUDGET_BYTES = 48
 
-Piece = bytes | bytearray | memoryview
+RecordBytes = bytes | bytearray | memoryview
 Batches = Iterable[tuple[ReadableBuffer, int, BatchHeader]]
-Project = Callable[[ReadableBuffer, int, BatchHeader], "list[Piece]"]
+Project = Callable[[ReadableBuffer, int, BatchHeader], "list[RecordBytes]"]
 Keep = Callable[[ReadableBuffer, int, BatchHeader], bool]
 
 
 @dataclass
-class Selection:
-    """The chosen bytes and how far the scan came.
+class BatchSelection:
+    """The selected bytes, and how far the scan has come.
 
-    `scanned_end` is the offset behind the last batch that was looked at and either kept or dropped, `kept_end` behind
-    the last kept one; both -1 when there is none. `scanned_bytes` are stored bytes: what a long poll counts.
+    `scanned_end` is the offset after the last batch that was either kept or dropped, `kept_end` the offset after the
+    last kept one; both are -1 if there is none. `scanned_bytes` are stored bytes, which a long poll counts.
     """
 
-    pieces: list[Piece] = field(default_factory=list)
+    pieces: list[RecordBytes] = field(default_factory=list)
     size_bytes: int = 0
     scanned_batches: int = 0
     scanned_bytes: int = 0
@@ -49,14 +49,14 @@ class Selection:
 
     @property
     def filtered_end_offset(self) -> int | None:
-        """What the client must be told so that it does not ask for dropped batches again."""
+        """The offset that is sent to the client so that it does not fetch dropped batches again; None if not needed."""
         if self.budget_reached or self.scanned_end <= self.kept_end:
             return None
         return self.scanned_end
 
 
 def select_batches(
-    selection: Selection,
+    selection: BatchSelection,
     batches: Batches,
     budget_bytes: int,
     *,
@@ -80,7 +80,7 @@ def select_batches(
         if selection.size_bytes + MIN_BUDGET_BYTES > budget_bytes and not (first_whole and selection.size_bytes == 0):
             selection.budget_reached = True
             return
-        pieces: list[Piece] = (
+        pieces: list[RecordBytes] = (
             [memoryview(buffer)[position : position + header.size]]
             if project is None
             else project(buffer, position, header)
@@ -95,13 +95,13 @@ def select_batches(
         _scanned(selection, header)
 
 
-def _scanned(selection: Selection, header: BatchHeader) -> None:
+def _scanned(selection: BatchSelection, header: BatchHeader) -> None:
     selection.scanned_batches += 1
     selection.scanned_bytes += header.size
     selection.scanned_end = header.next_offset
 
 
-def _add_empty(selection: Selection, buffer: ReadableBuffer, position: int, header: BatchHeader) -> None:
-    """A batch without rows travels as it is, so that the reader's position moves over it."""
+def _add_empty(selection: BatchSelection, buffer: ReadableBuffer, position: int, header: BatchHeader) -> None:
+    """Add a batch without rows unchanged, so that the reader's position moves past it."""
     selection.pieces.append(memoryview(buffer)[position : position + header.size])
     selection.kept_end = header.next_offset

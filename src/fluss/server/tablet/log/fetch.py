@@ -1,11 +1,10 @@
-"""FETCH_LOG: answered at once, or parked until a bucket it asks for has more (long poll).
+"""FETCH_LOG: answered at once, or parked until one of its buckets has more (long poll).
 
-Theory. A fetch looks at the logs and parks in one step of the event loop, so an append cannot slip in between. A parked
+Theory. A fetch reads the logs and parks in one step of the event loop, so no append can happen in between. A parked
 fetch is registered with each of its buckets; whenever the high watermark of one advances, or a bucket is dropped, it
-looks again in the same step and answers if it has enough. Looking costs time and thousands may wait for one bucket, so
-a fetch that needs more bytes than were appended since its last look does without one. It leaves its buckets when it is
-answered, timed out, or given up because its connection is gone (its future is cancelled), so nothing refers to a fetch
-that is over.
+reads again in the same step and answers if it has enough. Reading costs time, and thousands of fetches may wait for one
+bucket, so a fetch does not read again until the bytes that it still needs have been appended. It is unregistered when
+it is answered, times out, or is cancelled because its connection is gone, so nothing refers to a fetch that is over.
 """
 
 from __future__ import annotations
@@ -21,7 +20,7 @@ from fluss.server.storage.log.segment import Segment
 from fluss.server.tablet.buckets.access import TableAccess
 from fluss.server.tablet.buckets.local_bucket import BucketState, LocalBucket
 from fluss.server.tablet.buckets.registry import BucketRegistry, wait_until_settled
-from fluss.server.tablet.log.fetch_reader import FetchAnswer, look, must_wait
+from fluss.server.tablet.log.fetch_reader import FetchAnswer, must_wait, read_available
 from fluss.server.tablet.log.fetch_request import CLIENT_FOLLOWER_ID, FetchPlan, TableFetch, table_fetch
 from fluss.server.tablet.log.projection_cache import ProjectionCache
 from fluss.server.tablet.log.read_stops import ReadStops
@@ -31,9 +30,9 @@ MAX_TABLES_OF_A_FETCH = 1_024
 
 
 class WaitingFetch:
-    """A parked fetch; see the module's text."""
+    """A parked fetch, registered with its buckets."""
 
-    __slots__ = ("_buckets", "_looked_at", "_missing_bytes", "_plan", "_timer", "future")
+    __slots__ = ("_buckets", "_ends", "_missing_bytes", "_plan", "_timer", "future")
 
     def __init__(self, plan: FetchPlan, first: FetchAnswer, loop: asyncio.AbstractEventLoop) -> None:
         self._plan = plan
@@ -43,33 +42,33 @@ class WaitingFetch:
             local.waiters[self] = None
         self._timer = loop.call_later(plan.max_wait_ms / 1000, self.answer)
         self.future.add_done_callback(self._leave)
-        self._note_look(first)
+        self._note_read(first)
 
     def bucket_changed(self) -> None:
-        """More may be there: look, and answer if it is enough."""
+        """Read again, as there may be more, and answer if it is enough."""
         if self._cannot_be_enough():
             return
-        answer = look(self._plan)
+        answer = read_available(self._plan)
         if must_wait(self._plan, answer):
-            self._note_look(answer)
+            self._note_read(answer)
         else:
             self._finish(answer.pieces())
 
-    def _note_look(self, answer: FetchAnswer) -> None:
-        """Remember what the look found and where each bucket ended."""
+    def _note_read(self, answer: FetchAnswer) -> None:
+        """Record how many bytes the last read lacked and where each bucket ended."""
         self._missing_bytes = self._plan.min_bytes - answer.found_bytes
-        self._looked_at: list[tuple[LocalBucket, Segment, int]] = []
+        self._ends: list[tuple[LocalBucket, Segment, int]] = []
         for local in self._buckets:
             if local.log is not None:
                 active = local.log.segments[-1]
-                self._looked_at.append((local, active, active.committed_size))
+                self._ends.append((local, active, active.committed_size))
 
     def _cannot_be_enough(self) -> bool:
-        """Whether all that changed since the last look is that too few bytes were appended."""
-        if self._missing_bytes <= 1 or self._plan.has_filter or len(self._looked_at) < len(self._buckets):
+        """True if nothing has changed since the last read except that too few bytes were appended."""
+        if self._missing_bytes <= 1 or self._plan.has_filter or len(self._ends) < len(self._buckets):
             return False
         appended_bytes = 0
-        for local, segment, size in self._looked_at:
+        for local, segment, size in self._ends:
             log = local.log
             if local.state is not BucketState.OPEN or log is None or log.segments[-1] is not segment:
                 return False
@@ -77,12 +76,12 @@ class WaitingFetch:
         return appended_bytes < self._missing_bytes
 
     def answer(self) -> None:
-        """Time is over: answer with what is there."""
+        """Answer with what is there, after the time limit."""
         if not self.future.done():
-            self._finish(look(self._plan).pieces())
+            self._finish(read_available(self._plan).pieces())
 
     def _finish(self, reply: Reply) -> None:
-        # Leave first: the same step may wake this fetch again through another bucket.
+        # Unregister first: the same step may wake this fetch again through another bucket.
         self._leave(self.future)
         if not self.future.done():
             self.future.set_result(reply)
@@ -104,9 +103,12 @@ class FetchApi:
         registry.dropped_listeners.append(self._projections.forget)
 
     def fetch_log(self, context: RequestContext, request: pb.FetchLogRequest) -> Reply | Awaitable[Reply]:
-        """Answer now, or return what will be the answer."""
+        """Answer now, or return a future of the answer."""
         if len(request.tables_req) > MAX_TABLES_OF_A_FETCH:
-            text = f"a fetch names {len(request.tables_req)} tables, more than {MAX_TABLES_OF_A_FETCH}; send several"
+            text = (
+                f"the fetch names {len(request.tables_req)} tables, at most {MAX_TABLES_OF_A_FETCH} are allowed; send "
+                "several requests"
+            )
             raise FlussError(text, ErrorCode.CORRUPT_MESSAGE)
         self._registry.follow_catalog()
         seen: set[TableBucket] = set()
@@ -127,7 +129,7 @@ class FetchApi:
     def _resolve(
         self, context: RequestContext, request: pb.PbFetchLogReqForTable, seen: set[TableBucket]
     ) -> TableFetch:
-        """`seen` has the buckets of the tables before: every bucket is fetched once, however often it is named."""
+        """Resolve one table. `seen` has the buckets that were named before: every bucket is fetched only once."""
         entry = self._registry.table(request.table_id)
         refused = None if entry is None else self._access.error(context, entry.path)
         table = table_fetch(request, entry, self._projections, refused, seen)
@@ -140,7 +142,7 @@ class FetchApi:
         return table
 
     def _answer_or_park(self, plan: FetchPlan) -> Reply | asyncio.Future[Reply]:
-        answer = look(plan)
+        answer = read_available(plan)
         if must_wait(plan, answer):
             return WaitingFetch(plan, answer, asyncio.get_running_loop()).future
         return answer.pieces()
@@ -153,7 +155,7 @@ class FetchApi:
 
 def _refuse_follower(plan: FetchPlan, server_id: int) -> None:
     error = FlussError(
-        f"server {server_id} is no replica here: a one-machine server has no followers",
+        f"server {server_id} is not a follower: a server on one machine has no replicas",
         ErrorCode.NOT_LEADER_OR_FOLLOWER,
     )
     for table in plan.tables:

@@ -1,7 +1,7 @@
-"""One look at the logs for a fetch: what can be read now, within the budgets. No waiting here.
+"""One read of the logs for a fetch: everything that is available now, within the budgets, without waiting.
 
 Runs in the event loop and never copies records: a plain fetch gets slices of mapped segment files, a projected one
-slices of the chosen columns.
+slices of the selected columns.
 """
 
 from __future__ import annotations
@@ -15,22 +15,22 @@ from fluss.protocol.server_payloads import BucketRecords, BytesLike, fetch_respo
 from fluss.server.catalog import TableEntry
 from fluss.server.storage.log.bucket_log import BucketLog
 from fluss.server.storage.log.reader import DamagedLogError
-from fluss.server.tablet.log.batch_selection import MIN_BUDGET_BYTES, Keep, Selection, select_batches
+from fluss.server.tablet.log.batch_selection import MIN_BUDGET_BYTES, BatchSelection, Keep, select_batches
 from fluss.server.tablet.log.fetch_request import EARLIEST_OFFSET, QUIET_ERROR_CODES, BucketFetch, FetchPlan, TableFetch
 from fluss.server.tablet.log.read_stops import NO_STOP
 from fluss.server.tablet.remote.manifest import RemoteSegment
-from fluss.server.tablet.remote.plan import segments_from
 from fluss.server.tablet.remote.remote_log import RemoteLog
+from fluss.server.tablet.remote.segment_selection import segments_from
 
-# A filter that drops everything goes on into following segments, but not without end in one request.
+# While a filter drops everything, a request continues in the next segments, up to this many.
 MAX_FILTERED_SEGMENTS = 16
 
 
 class FetchAnswer:
-    """What one look found.
+    """The result of one read.
 
-    `found_bytes` counts stored bytes (before projection and filter), which is what a long poll compares with its
-    `min_bytes`. `is_final` says that waiting cannot improve the answer.
+    `found_bytes` counts stored bytes (before projection and filter), which a long poll compares with its `min_bytes`.
+    `is_final` is set if waiting cannot improve the answer.
     """
 
     __slots__ = ("found_bytes", "has_loud_error", "is_final", "local_buckets", "tables")
@@ -48,7 +48,7 @@ class FetchAnswer:
 
 
 def must_wait(plan: FetchPlan, answer: FetchAnswer) -> bool:
-    """Whether the fetch waits for more."""
+    """True if the fetch has to wait for more."""
     return (
         plan.max_wait_ms > 0
         and answer.found_bytes < plan.min_bytes
@@ -59,13 +59,13 @@ def must_wait(plan: FetchPlan, answer: FetchAnswer) -> bool:
 
 
 def earliest_offset(log: BucketLog, remote: RemoteLog) -> int:
-    """The first offset that clients can read, from here or from remote storage."""
+    """The first offset that clients can read, from the local log or from remote storage."""
     remote_start = remote.manifest.start_offset
     return log.local_start_offset if remote_start is None else min(remote_start, log.local_start_offset)
 
 
-def look(plan: FetchPlan) -> FetchAnswer:
-    """Read what is there for every bucket of the plan."""
+def read_available(plan: FetchPlan) -> FetchAnswer:
+    """Read what is available now for every bucket of the plan."""
     answer = FetchAnswer()
     remaining = plan.max_bytes
     is_first = True
@@ -94,7 +94,7 @@ def look(plan: FetchPlan) -> FetchAnswer:
 def _read_bucket(
     plan: FetchPlan, table: TableFetch, item: BucketFetch, remaining: int, is_first: bool, answer: FetchAnswer
 ) -> tuple[BucketRecords, int]:
-    """The result of one bucket and its size; FlussError when it has to fail."""
+    """The result of one bucket and its size; FlussError if the bucket cannot be read."""
     assert item.local is not None
     log, remote = item.local.opened()
     offset = item.offset if item.offset != EARLIEST_OFFSET else earliest_offset(log, remote)
@@ -115,7 +115,7 @@ def _read_bucket(
     message.high_watermark = high_watermark
     message.log_start_offset = 0
     stop = NO_STOP
-    if table.batch_filter is not None:  # also where nothing is to be read yet: what comes later is behind its stop
+    if table.batch_filter is not None:  # even if there is nothing to read yet: the stop must be the end as of now
         stop = plan.stops.stop(item.bucket, offset, earliest_offset(log, remote), high_watermark)
     budget = min(remaining, item.max_bytes)
     if offset >= high_watermark or (budget < MIN_BUDGET_BYTES and not is_first):
@@ -124,7 +124,7 @@ def _read_bucket(
         found = log.read(offset, max(budget, 0), whole_first_batch=is_first)
         size = len(found.view)
         answer.found_bytes += size
-        # Behind the end of an older segment no append will ever add to what was found.
+        # Appends never add to an older segment, so waiting would not find more.
         answer.is_final = answer.is_final or found.segment_base_offset != log.segments[-1].base_offset
         return BucketRecords(message, [found.view] if size else []), size
     selection = _select(log, table, offset, high_watermark, budget, is_first, stop)
@@ -144,12 +144,12 @@ def _select(
     budget: int,
     is_first: bool,
     stop: int,
-) -> Selection:
-    """Whole batches from `offset` on; goes over segment ends only while a filter drops everything."""
+) -> BatchSelection:
+    """Select whole batches from `offset` on; crosses segment ends only while a filter drops everything."""
     assert table.entry is not None
     project = table.projection.project if table.projection is not None else None
     keep = None if table.batch_filter is None else _keep(table.batch_filter, table.entry, stop)
-    selection = Selection()
+    selection = BatchSelection()
     for _ in range(MAX_FILTERED_SEGMENTS):
         select_batches(selection, log.read_batches(offset), budget, first_whole=is_first, project=project, keep=keep)
         stopped = selection.budget_reached or selection.scan_limit_reached or not selection.is_empty
@@ -160,7 +160,7 @@ def _select(
 
 
 def _keep(batch_filter: BatchFilter, entry: TableEntry, stop: int) -> Keep:
-    """Whether a batch may match the filter; the one that holds the last offset before `stop` stays in any case."""
+    """A predicate: keep batches that may match the filter, and always the one with the last offset before `stop`."""
 
     def keep(buffer: ReadableBuffer, position: int, header: BatchHeader) -> bool:
         if header.base_offset < stop <= header.next_offset:
@@ -183,7 +183,7 @@ def _failed(item: BucketFetch, error: FlussError) -> BucketRecords:
     message.error_code = error.error_code
     message.error_message = error.message
     if isinstance(error, DamagedLogError):
-        message.filtered_end_offset = error.next_offset  # for who is told to skip what cannot be read
+        message.filtered_end_offset = error.next_offset  # for clients that are told to skip unreadable batches
     return BucketRecords(message, None)
 
 

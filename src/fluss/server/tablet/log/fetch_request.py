@@ -1,7 +1,7 @@
-"""A FETCH_LOG request, checked and resolved once: what every later look at the logs needs, and no more parsing.
+"""A FETCH_LOG request, checked and resolved once, so that repeated reads of the logs need not parse it again.
 
-`FetchPlan` is made when the request arrives and lives as long as the fetch waits. Errors of a table or bucket are part
-of the plan: they answer that bucket and cost the others nothing.
+A `FetchPlan` is created when the request arrives and lives as long as the fetch waits. Errors of a table or bucket are
+part of the plan: they are the answer for that bucket and do not affect the others.
 """
 
 from __future__ import annotations
@@ -13,8 +13,8 @@ from fluss.model.paths import TableBucket
 from fluss.model.properties import LOG_FORMAT
 from fluss.protocol import fluss_api_pb2 as pb
 from fluss.server.catalog import TableEntry
-from fluss.server.tablet.buckets.asked_buckets import bucket_of
 from fluss.server.tablet.buckets.local_bucket import LocalBucket
+from fluss.server.tablet.buckets.requested_buckets import bucket_of
 from fluss.server.tablet.log.projection_cache import ARROW_FORMAT, ProjectionCache, TableProjection
 from fluss.server.tablet.log.read_stops import ConnectionStops
 
@@ -22,11 +22,11 @@ EARLIEST_OFFSET = -2
 CLIENT_FOLLOWER_ID = -1
 REMOTE_FIRST = 1
 DEFAULT_WAIT_MS = 100
-# Nobody waits longer, whatever was asked: an answer without records is always right.
+# No fetch waits longer, whatever it asks for: an answer without records is always correct.
 MAX_WAIT_MS = 600_000
-# Of a predicate as it comes; one that is larger drops nothing.
+# The size of an encoded predicate; a larger one is ignored, so that it drops nothing.
 MAX_FILTER_BYTES = 64 * 1024
-# Codes that leave the other buckets of a fetch waiting.
+# With these error codes of a bucket, the fetch still waits for its other buckets.
 QUIET_ERROR_CODES = frozenset(
     {ErrorCode.NOT_LEADER_OR_FOLLOWER.value, ErrorCode.UNKNOWN_TABLE_OR_BUCKET_EXCEPTION.value}
 )
@@ -46,7 +46,7 @@ class BucketFetch:
 
 
 class TableFetch:
-    """One table of a fetch; `error` answers all its buckets."""
+    """One table of a fetch; `error` is the answer for all its buckets."""
 
     __slots__ = ("batch_filter", "buckets", "entry", "error", "projection", "table_id")
 
@@ -60,12 +60,12 @@ class TableFetch:
 
     @property
     def wants_whole_batches(self) -> bool:
-        """Without projection and filter an answer is a plain range of bytes."""
+        """True with a projection or filter; otherwise the answer is a plain range of bytes."""
         return self.projection is not None or self.batch_filter is not None
 
 
 class FetchPlan:
-    """A whole fetch. `max_wait_ms` is 0 when it must be answered at once; `stops` are those of its connection."""
+    """A whole fetch. `max_wait_ms` is 0 if it must be answered at once; `stops` are those of its connection."""
 
     __slots__ = ("has_filter", "max_bytes", "max_wait_ms", "min_bytes", "remote_first", "stops", "tables")
 
@@ -79,7 +79,7 @@ class FetchPlan:
 
 
 def wait_limits(request: pb.FetchLogRequest) -> tuple[int, int]:
-    """(bytes to wait for, milliseconds to wait at most)."""
+    """The bytes to wait for, and the maximum time to wait in milliseconds."""
     if not request.HasField("min_bytes"):
         return 0, 0
     wait_ms = request.max_wait_ms if request.HasField("max_wait_ms") else DEFAULT_WAIT_MS
@@ -93,9 +93,9 @@ def table_fetch(
     refused: FlussError | None = None,
     seen: set[TableBucket] | None = None,
 ) -> TableFetch:
-    """The part of one table, without its logs; FlussError -1 when the whole request must fail.
+    """Resolve the part of one table, without its logs; FlussError -1 if the whole request must fail.
 
-    `refused`: the caller may not read the table, so nothing more is found out about it.
+    `refused` is the error if the caller may not read the table; then nothing else is reported about it.
     """
     buckets = _buckets_once(request, set() if seen is None else seen)
     table = TableFetch(request.table_id, entry, buckets)
@@ -104,10 +104,13 @@ def table_fetch(
         return table
     has_filter = request.HasField("filter_predicate")
     if has_filter and (not request.HasField("filter_schema_id") or request.filter_schema_id < 0):
-        raise FlussError("a filter predicate needs the schema id that it was made for", ErrorCode.UNKNOWN_SERVER_ERROR)
+        raise FlussError(
+            "a filter predicate must come with filter_schema_id, the schema for which it was built",
+            ErrorCode.UNKNOWN_SERVER_ERROR,
+        )
     if entry is None:
         table.error = FlussError(
-            f"there is no table with id {request.table_id}", ErrorCode.UNKNOWN_TABLE_OR_BUCKET_EXCEPTION
+            f"unknown table id {request.table_id}; refresh the metadata", ErrorCode.UNKNOWN_TABLE_OR_BUCKET_EXCEPTION
         )
         return table
     if request.projection_pushdown_enabled:
@@ -122,7 +125,7 @@ def table_fetch(
 
 
 def _buckets_once(request: pb.PbFetchLogReqForTable, seen: set[TableBucket]) -> list[BucketFetch]:
-    """Its buckets without those that were named before: every look at a waiting fetch goes through all of them."""
+    """The buckets of a table, without those that were named before: each read of a waiting fetch visits all of them."""
     buckets = []
     for item in request.buckets_req:
         bucket = bucket_of(request.table_id, item)
@@ -133,7 +136,7 @@ def _buckets_once(request: pb.PbFetchLogReqForTable, seen: set[TableBucket]) -> 
 
 
 def _batch_filter(request: pb.PbFetchLogReqForTable, entry: TableEntry) -> BatchFilter | None:
-    """A filter is a help, not a promise: one that cannot be understood drops nothing."""
+    """The filter of a table. Filters are only an optimization: one that cannot be decoded is ignored."""
     schema = entry.schemas.get(request.filter_schema_id)
     if request.filter_predicate.ByteSize() > MAX_FILTER_BYTES:
         return None

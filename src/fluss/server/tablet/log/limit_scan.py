@@ -1,9 +1,9 @@
-"""LIMIT_SCAN. Of log tables: the last rows of a bucket, as whole batches; the client cuts to the exact number.
+"""LIMIT_SCAN for log tables: the last rows of a bucket, as whole batches; the client cuts to the exact number.
 
-Primary-key tables give their first rows by key, see `kv.kv_limit_scan`.
+For primary-key tables it returns the first rows by key: see `kv.kv_limit_scan`.
 
-The range may span segments (Apache Fluss stops at the end of one and then returns fewer rows than asked). Only local
-data is read: rows whose batches have gone to remote storage are left out. All bytes are slices of mapped files.
+The range may span segments (Apache Fluss stops at the end of one and may return fewer rows than requested). Only local
+data is read: rows that are only in remote storage are left out. All bytes are slices of mapped files.
 """
 
 from __future__ import annotations
@@ -17,15 +17,15 @@ from fluss.protocol import fluss_api_pb2 as pb
 from fluss.protocol.server_payloads import BytesLike, limit_scan_response_pieces
 from fluss.server.runtime.handlers import Reply, RequestContext
 from fluss.server.storage.log.bucket_log import BucketLog
-from fluss.server.storage.log.given_offsets import offset_of_last_rows
+from fluss.server.storage.log.reserved_offsets import offset_of_last_rows
 from fluss.server.tablet.buckets.access import TableAccess
 from fluss.server.tablet.buckets.registry import BucketRegistry
 from fluss.server.tablet.kv.kv_limit_scan import first_rows
-from fluss.server.tablet.kv.reading import MAX_ANSWER_BYTES, KvReads
+from fluss.server.tablet.kv.kv_reads import MAX_ANSWER_BYTES, KvReads
 
 
 def tail_pieces(log: BucketLog, limit: int) -> list[BytesLike]:
-    """Bytes of all batches from the one with row number `limit` from the end on."""
+    """The bytes of all batches that hold the last `limit` rows."""
     pieces: list[BytesLike] = []
     size = 0
     end = log.high_watermark
@@ -37,11 +37,11 @@ def tail_pieces(log: BucketLog, limit: int) -> list[BytesLike]:
         if found.position + len(found.view) < segment.committed_size:
             if size < MAX_ANSWER_BYTES:
                 *_, (_, last) = iter_batches(found.view)
-                log.read(last.next_offset, MAX_ANSWER_BYTES)  # its error names the damage
-                text = f"{segment.log_path} cannot be read at offset {last.next_offset}"
+                log.read(last.next_offset, MAX_ANSWER_BYTES)  # raises an error that names the damage
+                text = f"cannot read {segment.log_path} at offset {last.next_offset}"
                 raise FlussError(text, ErrorCode.CORRUPT_RECORD_EXCEPTION)
             raise FlussError(
-                f"the last {limit} rows are more than {MAX_ANSWER_BYTES} bytes; ask for fewer, or scan the log",
+                f"the last {limit} rows have more than {MAX_ANSWER_BYTES} bytes; request fewer, or scan the log",
                 ErrorCode.RECORD_TOO_LARGE_EXCEPTION,
             )
         pieces.append(found.view)
@@ -58,7 +58,7 @@ class LimitScanApi:
         self._kv_reads = KvReads(registry, access)
 
     def limit_scan(self, context: RequestContext, request: pb.LimitScanRequest) -> Reply | Awaitable[Reply]:
-        """The outcome, also an error, is inside the response."""
+        """Answer the request; errors are part of the response."""
         self._registry.follow_catalog()
         bucket = TableBucket(
             request.table_id, request.partition_id if request.HasField("partition_id") else None, request.bucket_id
@@ -92,9 +92,9 @@ class LimitScanApi:
     def _check(self, context: RequestContext, request: pb.LimitScanRequest) -> None:
         entry = self._registry.table(request.table_id)
         if entry is None:
-            return  # Looking for the bucket tells.
+            return  # Finding the bucket raises the error.
         error = self._access.error(context, entry.path)
         if error is not None:
             raise error
         if request.limit <= 0:
-            raise FlussError(f"the limit must be positive, not {request.limit}", ErrorCode.INVALID_SCAN_REQUEST)
+            raise FlussError(f"limit must be greater than zero, got {request.limit}", ErrorCode.INVALID_SCAN_REQUEST)

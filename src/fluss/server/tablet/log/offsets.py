@@ -1,4 +1,4 @@
-"""LIST_OFFSETS and GET_TABLE_STATS: where the log of a bucket begins, ends, or was at a time."""
+"""LIST_OFFSETS and GET_TABLE_STATS: offsets of a bucket at the start, at the end or at a time, and row counts."""
 
 from __future__ import annotations
 
@@ -10,11 +10,11 @@ from fluss.protocol import fluss_api_pb2 as pb
 from fluss.server.runtime.handlers import Reply, RequestContext
 from fluss.server.storage.kv.store import UNKNOWN_ROW_COUNT
 from fluss.server.storage.log.bucket_log import BucketLog
-from fluss.server.storage.log.given_offsets import lost_offsets
+from fluss.server.storage.log.reserved_offsets import lost_offsets
 from fluss.server.tablet.buckets.access import TableAccess
-from fluss.server.tablet.buckets.asked_buckets import asked_buckets, bucket_of
 from fluss.server.tablet.buckets.local_bucket import LocalBucket
 from fluss.server.tablet.buckets.registry import BucketRegistry
+from fluss.server.tablet.buckets.requested_buckets import bucket_of, requested_buckets
 from fluss.server.tablet.log.fetch_reader import earliest_offset
 from fluss.server.tablet.log.fetch_request import CLIENT_FOLLOWER_ID
 from fluss.server.tablet.log.read_stops import ReadStops
@@ -27,15 +27,16 @@ LEADER_END_SNAPSHOT = 3
 
 
 def offset_for_timestamp(log: BucketLog, remote: RemoteLog, timestamp: int, now_ms: int) -> int:
-    """The offset from which a client meets everything at or after `timestamp`.
+    """An offset from which a client gets everything at or after `timestamp`.
 
-    Exact for local data; at or before the exact batch for data that is only remote.
+    It is exact for local data, and at or before the exact batch for data that is only remote.
     """
     if timestamp > now_ms:
         raise FlussError(
-            f"timestamp {timestamp} is later than the server's clock, {now_ms}", ErrorCode.INVALID_TIMESTAMP_EXCEPTION
+            f"timestamp {timestamp} is in the future: the server's clock is at {now_ms}",
+            ErrorCode.INVALID_TIMESTAMP_EXCEPTION,
         )
-    # A log that never held a record has no newest timestamp: everything from 1970 on is behind its end.
+    # A log that never had a record has no newest timestamp: every time from 1970 on is after its end.
     if timestamp > log.newest_timestamp or (timestamp >= 0 and log.high_watermark == 0):
         return log.high_watermark
     found = remote.offset_for_timestamp(timestamp, below=log.local_start_offset)
@@ -47,7 +48,7 @@ def offset_for_timestamp(log: BucketLog, remote: RemoteLog, timestamp: int, now_
 
 
 def list_offset(local: LocalBucket, request: pb.ListOffsetsRequest, now_ms: int) -> int:
-    """One bucket's offset for the question of the request."""
+    """The offset of one bucket for the offset type of the request."""
     log, remote = local.opened()
     is_client = request.follower_server_id == CLIENT_FOLLOWER_ID
     if request.offset_type == EARLIEST:
@@ -60,7 +61,7 @@ def list_offset(local: LocalBucket, request: pb.ListOffsetsRequest, now_ms: int)
 
 
 def row_count(local: LocalBucket) -> int:
-    """How many rows a bucket has: of a log table all that can be read, of a primary-key table one per key."""
+    """The number of rows of a bucket: for a log table all readable rows, for a primary-key table one per key."""
     log, remote = local.opened()
     if local.kv is None:
         start = earliest_offset(log, remote)
@@ -68,7 +69,7 @@ def row_count(local: LocalBucket) -> int:
     count = local.kv.row_count
     if count == UNKNOWN_ROW_COUNT:
         raise FlussError(
-            f"rows of {local.name} are not counted: its changelog does not tell inserts from updates",
+            f"rows of {local.name} are not counted: its changelog does not distinguish inserts from updates",
             ErrorCode.INVALID_TABLE_EXCEPTION,
         )
     return count
@@ -86,15 +87,20 @@ class OffsetsApi:
         self._stops = stops
 
     def list_offsets(self, context: RequestContext, request: pb.ListOffsetsRequest) -> Reply | Awaitable[Reply]:
-        """One entry per asked bucket, each once; a question that makes no sense fails as a whole."""
+        """One entry per requested bucket, each once; FlussError if the request itself is invalid."""
         self._registry.follow_catalog()
         if request.offset_type not in (EARLIEST, LATEST, TIMESTAMP, LEADER_END_SNAPSHOT):
-            raise FlussError(f"unknown offset type {request.offset_type}", ErrorCode.UNKNOWN_SERVER_ERROR)
+            raise FlussError(
+                f"unknown offset type {request.offset_type}, expected {EARLIEST} to {LEADER_END_SNAPSHOT}",
+                ErrorCode.UNKNOWN_SERVER_ERROR,
+            )
         if request.offset_type == TIMESTAMP and not request.HasField("startTimestamp"):
-            raise FlussError("offset type 2 needs startTimestamp", ErrorCode.UNKNOWN_SERVER_ERROR)
+            raise FlussError(
+                f"startTimestamp must be given for offset type {TIMESTAMP}", ErrorCode.UNKNOWN_SERVER_ERROR
+            )
         partition_id = request.partition_id if request.HasField("partition_id") else None
         named = (TableBucket(request.table_id, partition_id, bucket_id) for bucket_id in request.bucket_id)
-        buckets = asked_buckets(self._registry, request.table_id, named)
+        buckets = requested_buckets(self._registry, request.table_id, named)
 
         stops = self._stops.of(context)
 
@@ -113,12 +119,12 @@ class OffsetsApi:
         return self._registry.when_open(buckets, answer)
 
     def table_stats(self, context: RequestContext, request: pb.GetTableStatsRequest) -> Reply | Awaitable[Reply]:
-        """How many rows each asked bucket has."""
+        """The number of rows of each requested bucket."""
         self._registry.follow_catalog()
         entry = self._registry.table(request.table_id)
         table_error = self._access.error(context, entry.path) if entry is not None else None
         named = (bucket_of(request.table_id, item) for item in request.buckets_req)
-        buckets = asked_buckets(self._registry, request.table_id, named)
+        buckets = requested_buckets(self._registry, request.table_id, named)
 
         def answer() -> Reply:
             response = pb.GetTableStatsResponse()

@@ -1,4 +1,4 @@
-"""PRODUCE_LOG: batches are appended to the logs of log tables as they came. The way of a request: `write_requests`."""
+"""PRODUCE_LOG: batches are appended to log tables as received. `write_requests` describes how requests are handled."""
 
 from __future__ import annotations
 
@@ -37,11 +37,11 @@ class ProduceApi(WriteApi):
         self._checks = checks
 
     def produce_log(self, context: RequestContext, request: ProduceRequest) -> Awaitable[Reply]:
-        """Append everything that can be; the answer comes when all results are there."""
+        """Append to all buckets that accept it; the answer is sent when all results are there."""
         return self.handle(context, request)
 
     def _table_error(self, context: RequestContext, entry: TableEntry) -> FlussError | None:
-        return refuses_primary_keys(entry)
+        return primary_key_error(entry)
 
     def _append(self, write: BucketWrite, pending: PendingWrite) -> None:
         log, _ = write.local.opened()
@@ -52,11 +52,11 @@ class ProduceApi(WriteApi):
         pending.appended(write.position, append, append.base_offset)
 
 
-def refuses_primary_keys(entry: TableEntry) -> FlussError | None:
-    """Why a table takes no appends."""
+def primary_key_error(entry: TableEntry) -> FlussError | None:
+    """The error for appends to a primary-key table; None for a log table."""
     if not entry.has_primary_key:
         return None
     return FlussError(
-        f"{entry.path} has a primary key; its log is written by upserts, not by appends",
+        f"cannot append to {entry.path}, which has a primary key; use upserts instead",
         ErrorCode.INVALID_TABLE_EXCEPTION,
     )

@@ -1,7 +1,7 @@
-"""Plans for column projection, kept between fetches: one scanner asks for the same columns thousands of times.
+"""A cache of plans for column projection: one scanner fetches the same columns thousands of times.
 
-A plan belongs to one table entry and one list of columns; it holds one `Projector` per schema id that batches were
-written with. An altered table has a new entry, which replaces the plan. Used only in the event loop's thread.
+A plan belongs to one table entry and one list of columns; it holds one `Projector` per schema id of the batches. When a
+table is altered, it gets a new entry and with it a new plan. Used only in the event loop's thread.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ ARROW_FORMAT = "ARROW"
 
 
 class TableProjection:
-    """How batches of one table are cut to some columns."""
+    """The projection of one table's batches to some columns."""
 
     __slots__ = ("_compression", "_entry", "_fields", "_projectors")
 
@@ -34,11 +34,11 @@ class TableProjection:
         self._projectors: dict[int, Projector] = {}
 
     def belongs_to(self, entry: TableEntry) -> bool:
-        """False when the table was altered since."""
+        """False if the table was altered since."""
         return self._entry is entry
 
     def project(self, buffer: ReadableBuffer, position: int, header: BatchHeader) -> list[BytesLike]:
-        """The batch with the chosen columns only; FlussError 34 when its schema lacks one, 14 when it is damaged."""
+        """The batch with the selected columns only; FlussError 34 if its schema lacks one, 14 if it is damaged."""
         projector = self._projectors.get(header.schema_id)
         if projector is None:
             projector = self._projectors[header.schema_id] = self._projector(header.schema_id)
@@ -46,7 +46,7 @@ class TableProjection:
             return projector.project(buffer, position, header)
         except CorruptBatch as error:
             raise FlussError(
-                f"a batch of {self._entry.path} at offset {header.base_offset} cannot be projected: {error}",
+                f"cannot project the batch of {self._entry.path} at offset {header.base_offset}: {error}",
                 ErrorCode.CORRUPT_RECORD_EXCEPTION,
             ) from error
 
@@ -54,7 +54,7 @@ class TableProjection:
         schema = self._entry.schemas.get(schema_id)
         if schema is None:
             raise FlussError(
-                f"a batch of {self._entry.path} has schema id {schema_id}, which the table does not have",
+                f"unknown schema id {schema_id} in a batch of {self._entry.path}; newest is {self._entry.schema_id}",
                 ErrorCode.SCHEMA_NOT_EXIST,
             )
         if self._fields[-1] >= len(schema.columns):
@@ -66,13 +66,13 @@ class TableProjection:
 
 
 class ProjectionCache:
-    """Plans by (table id, columns), the least recently made ones dropped first."""
+    """Plans by (table id, columns), of which the oldest are dropped first."""
 
     def __init__(self) -> None:
         self._plans: dict[tuple[int, tuple[int, ...]], TableProjection] = {}
 
     def plan(self, entry: TableEntry, fields: tuple[int, ...]) -> TableProjection:
-        """The plan for these columns; FlussError 34 when they cannot be projected."""
+        """The plan for these columns; FlussError 34 if they cannot be projected."""
         key = (entry.table_id, fields)
         plan = self._plans.get(key)
         if plan is None or not plan.belongs_to(entry):
@@ -85,22 +85,25 @@ class ProjectionCache:
         return plan
 
     def forget(self, dropped: Collection[TableBucket]) -> None:
-        """These buckets are gone: plans are made again for what is left of their tables."""
+        """Drop the plans for the tables of dropped buckets. They are created again if other buckets need them."""
         tables = {bucket.table_id for bucket in dropped}
         for key in [key for key in self._plans if key[0] in tables]:
             del self._plans[key]
 
 
 def check_projection(entry: TableEntry, fields: tuple[int, ...]) -> None:
-    """What can be said before any batch is seen; raises FlussError 34."""
+    """Check columns as far as is possible without a batch; raises FlussError 34."""
     if entry.property(LOG_FORMAT) != ARROW_FORMAT:
-        raise _invalid(f"{entry.path} has log format {entry.property(LOG_FORMAT)}; only ARROW logs can be projected")
+        raise _invalid(
+            f"cannot project {entry.path}, which has log format {entry.property(LOG_FORMAT)}; only ARROW logs can be "
+            "projected"
+        )
     if not fields:
-        raise _invalid(f"the projection of {entry.path} names no column")
+        raise _invalid(f"projected columns of {entry.path} must not be empty")
     columns = len(entry.schema.columns)
     if fields[0] < 0 or fields[-1] >= columns or any(a >= b for a, b in pairwise(fields)):
         raise _invalid(
-            f"projected columns {list(fields)} of {entry.path} must be ascending, distinct and below {columns}"
+            f"projected columns of {entry.path} must be ascending, distinct and below {columns}, got {list(fields)}"
         )
 
 

@@ -1,16 +1,16 @@
-"""Up to where a connection reads: which batch a filter must not drop, so that a bounded read ends.
+"""The end offsets of a connection's bounded reads: filters must not drop the last batch, so that these reads end.
 
-Theory. A bounded read of pyfluss asks for the latest offset of a bucket (LIST_OFFSETS) and polls until it sees a batch
-that reaches that offset or lies behind it. It looks at batches alone, never at `filtered_end_offset`: with the last
-batch dropped it would poll for ever. So each connection has a stop for every bucket that it asked an end for, and
-filters keep the batch that holds the last offset before it. The highest stop is enough, because a batch behind a
-reader's own stop ends that reader too. A connection that never asked for an end gets exactly what matches its filters.
+Theory. A bounded read of pyfluss asks for the latest offset of a bucket (LIST_OFFSETS) and polls until it gets a batch
+that reaches that offset or is behind it. It only considers batches, never `filtered_end_offset`: if the last batch were
+dropped, it would poll forever. So each connection has a stop for every bucket whose end it asked for, and filters keep
+the batch with the last offset before the stop. The highest stop is enough, because a batch behind a reader's own stop
+ends that reader too. A connection that never asked for an end gets exactly what matches its filters.
 
-After a reconnect nothing is known of what the client asked before. A connection whose first fetch of a bucket begins in
-the middle of the log may go on with a bounded read: the end of the log at that moment becomes its stop. (A read that
-lost its connection before its first batch cannot be told from a new one.)
+After a reconnect the server does not know what the client asked before. If the first fetch of a bucket on a connection
+begins in the middle of the log, it may continue a bounded read: the end of the log at that moment becomes its stop. (A
+read that lost its connection before its first batch cannot be distinguished from a new one.)
 
-All of this happens in the event loop's thread. Stops go when their connection goes.
+Event loop only. Stops are dropped with their connection.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from weakref import WeakKeyDictionary
 from fluss.model.paths import TableBucket
 from fluss.server.runtime.handlers import RequestContext
 
-# Buckets of one connection; beyond it the bucket that came first is forgotten, as after a reconnect.
+# Buckets per connection; beyond this the oldest one is dropped, as after a reconnect.
 MAX_STOPS_PER_CONNECTION = 10_000
 NO_STOP = 0
 
@@ -34,11 +34,11 @@ class ConnectionStops:
         self._stops: dict[TableBucket, int] = {}
 
     def raise_to(self, bucket: TableBucket, offset: int) -> None:
-        """The client was told this end of a bucket."""
+        """Record an end of a bucket that was sent to the client."""
         self._put(bucket, max(offset, self._stops.get(bucket, NO_STOP)))
 
     def stop(self, bucket: TableBucket, offset: int, start_offset: int, end_offset: int) -> int:
-        """Up to where the connection reads a bucket, now that it fetches `offset` of a log from start to end."""
+        """The stop of a bucket for a fetch at `offset` of a log with the given start and end; it may be set now."""
         stop = self._stops.get(bucket)
         if stop is None:
             stop = NO_STOP if offset <= start_offset else end_offset
@@ -58,7 +58,7 @@ class ReadStops:
         self._connections: WeakKeyDictionary[object, ConnectionStops] = WeakKeyDictionary()
 
     def of(self, context: RequestContext) -> ConnectionStops:
-        """Those of the connection that a request came through; new ones for a request that came through none."""
+        """The stops of a request's connection; new ones for a request without a connection."""
         if context.connection is None:
             return ConnectionStops()
         found = self._connections.get(context.connection)

@@ -1,7 +1,7 @@
-"""INIT_WRITER: ids for idempotent writers, unique in the whole server and never given twice.
+"""INIT_WRITER: ids for idempotent writers, unique in the whole server and never reused.
 
-A tablet takes ids from the catalog in blocks, because each visit there is a transaction on disk. What is left of a
-block when the tablet stops is lost, which costs nothing: there are 2^63 of them.
+A tablet takes ids from the catalog in blocks, because each block is a transaction on disk. The rest of a block is lost
+when the tablet stops, which does no harm: there are 2^63 ids.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ class WritersApi:
         self._end_id = 0
 
     def init_writer(self, context: RequestContext, request: pb.InitWriterRequest) -> pb.InitWriterResponse:
-        """A new writer id for somebody who may write at least one of the named tables."""
+        """A new writer id, for users who may write at least one of the named tables."""
         self._registry.follow_catalog()
         paths = [TablePath(path.database_name, path.table_name) for path in request.table_path]
         self._access.check_any_write(context, paths)

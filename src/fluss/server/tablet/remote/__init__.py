@@ -1,1 +1,1 @@
-"""Segments in remote storage: what is uploaded and removed when, and what readers are told."""
+"""Segments in remote storage: uploads, expiry, and the answers for readers."""

@@ -1,16 +1,16 @@
-"""What of a bucket lies in remote storage: the manifest, its JSON form, and the record kept next to the local files.
+"""The remote segments of a bucket: the manifest, its JSON form, and the record kept next to the local files.
 
 Two documents, both JSON:
 
 - The *manifest* has the layout that every Fluss server writes to `{tablet dir}/metadata/{uuid}.manifest`: which
   segments exist remotely and which offsets they hold. It is immutable; a change writes a new file.
-- The *record* is ours, one file `remote-log.json` in the bucket's local directory, replaced atomically. It holds the
-  current manifest and the names of remote objects that nobody refers to (`garbage`). It plays the part that the
-  coordinator's database plays in a cluster: a manifest counts from the moment the record has it.
+- The *record* exists only in this server: one file `remote-log.json` in the bucket's local directory, replaced
+  atomically. It holds the current manifest and the names of remote objects that are not referred to (`garbage`). It has
+  the role of the coordinator's database in a cluster: a manifest is valid from the moment the record has it.
 
-Why the record carries garbage: an object's name is noted as garbage *before* the object is made and stays noted until
-it is deleted. So whatever the moment of a crash, every remote object is either in the manifest or in the garbage list,
-nothing has to be found by listing a store that others may share, and nothing is lost.
+The record lists garbage because an object's name is recorded as garbage *before* the object is created, and stays until
+the object is deleted. So after a crash at any moment, every remote object is either in the manifest or in the garbage
+list, no store, which others may share, has to be listed, and no object is lost.
 
 Invariant of a manifest: segments are in offset order and each starts where the previous one ends.
 """
@@ -36,8 +36,8 @@ MANIFEST_VERSION = 1
 class RemoteSegment:
     """One segment file in remote storage; `end_offset` is exclusive.
 
-    `written_ms` is when its newest row was written where `max_timestamp` is later than that, because a clock was ahead.
-    Only its age depends on it. Who does not know the field keeps rows longer, so it needs no version of its own.
+    `written_ms` is the time at which its newest row was written, if `max_timestamp` is later because a clock was ahead.
+    It only affects the age. Servers that do not know the field keep rows longer, so it needs no new version.
     """
 
     segment_id: str
@@ -60,18 +60,18 @@ class RemoteManifest:
 
     @property
     def start_offset(self) -> int | None:
-        """First offset that is in remote storage, or None when nothing is."""
+        """The first offset in remote storage; None if there are no segments."""
         return self.segments[0].start_offset if self.segments else None
 
     @property
     def end_offset(self) -> int:
-        """Offset up to which everything was uploaded, also after those segments have expired; -1 for never."""
+        """The offset up to which everything was uploaded, including expired segments; -1 if nothing ever was."""
         return max(self.highest_copied_end_offset, self.segments[-1].end_offset if self.segments else -1)
 
     def with_segment(self, segment: RemoteSegment) -> RemoteManifest:
-        """This manifest plus the next segment; refuses a hole."""
+        """This manifest plus the next segment; ValueError if there is a gap."""
         if self.segments and segment.start_offset != self.end_offset:
-            raise ValueError(f"segment at {segment.start_offset} does not follow the uploaded end {self.end_offset}")
+            raise ValueError(f"next segment must start at offset {self.end_offset}, got {segment.start_offset}")
         return replace(
             self, segments=(*self.segments, segment), highest_copied_end_offset=max(self.end_offset, segment.end_offset)
         )
@@ -83,7 +83,7 @@ class RemoteManifest:
 
 @dataclass(frozen=True)
 class RemoteRecord:
-    """The local truth about a bucket's remote log."""
+    """The local record of a bucket's remote log."""
 
     tablet_directory: str
     manifest: RemoteManifest
@@ -97,22 +97,22 @@ class RemoteRecord:
 
 
 def new_object_id() -> str:
-    """A fresh name for a segment or manifest."""
+    """A new name for a segment or manifest."""
     return str(uuid.uuid4())
 
 
 def segment_object(tablet_directory: str, segment: RemoteSegment) -> str:
-    """Where clients find the data of a segment."""
+    """The object with the data of a segment, where clients expect it."""
     return f"{tablet_directory}/{segment.segment_id}/{segment.start_offset:020d}.log"
 
 
 def manifest_object(tablet_directory: str, manifest_id: str) -> str:
-    """Where a manifest lies."""
+    """The object of a manifest."""
     return f"{tablet_directory}/metadata/{manifest_id}.manifest"
 
 
 def manifest_to_json(manifest: RemoteManifest) -> bytes:
-    """The manifest document as all Fluss servers write it."""
+    """Encode a manifest as all Fluss servers do."""
     node: dict[str, Any] = {
         "version": MANIFEST_VERSION,
         "database": manifest.path.database_name,
@@ -132,12 +132,14 @@ def manifest_to_json(manifest: RemoteManifest) -> bytes:
 
 
 def manifest_from_json(document: bytes) -> RemoteManifest:
-    """Read a manifest; raises ValueError that names what is wrong, FlussError for a later version."""
+    """Decode a manifest; ValueError if it is invalid, FlussError if a later version wrote it."""
     try:
         node = json.loads(document)
         refuse_newer("remote log manifest", node["version"], MANIFEST_VERSION)
         if node["version"] != MANIFEST_VERSION:
-            raise ValueError(f"manifest version {node['version']!r} is not known")
+            raise ValueError(
+                f"unsupported version {node['version']!r} of a remote log manifest, expected {MANIFEST_VERSION}"
+            )
         segments = tuple(_segment_from_json(item) for item in node["remote_log_segments"])
         bucket = TableBucket(int(node["table_id"]), node.get("partition_id"), int(node["bucket_id"]))
         manifest = RemoteManifest(
@@ -148,15 +150,17 @@ def manifest_from_json(document: bytes) -> RemoteManifest:
             int(node.get("highest_copied_end_offset", segments[-1].end_offset if segments else -1)),
         )
     except (KeyError, TypeError, AttributeError) as error:
-        raise ValueError(f"not a remote log manifest: {error!r}") from error
+        raise ValueError(f"invalid remote log manifest: {error!r}") from error
     for earlier, later in pairwise(segments):
         if earlier.end_offset != later.start_offset:
-            raise ValueError(f"manifest has a hole between {earlier.end_offset} and {later.start_offset}")
+            raise ValueError(
+                f"the manifest lacks a segment between offsets {earlier.end_offset} and {later.start_offset}"
+            )
     return manifest
 
 
 def record_to_json(record: RemoteRecord) -> bytes:
-    """The record file's content."""
+    """Encode a record."""
     node: dict[str, Any] = {
         "version": RECORD_VERSION,
         "remote_log_tablet_dir": record.tablet_directory,
@@ -170,12 +174,14 @@ def record_to_json(record: RemoteRecord) -> bytes:
 
 
 def record_from_json(document: bytes, name: str = RECORD_FILE_NAME) -> RemoteRecord:
-    """Read a record; raises ValueError that names what is wrong, FlussError for a later version."""
+    """Decode a record; ValueError if it is invalid, FlussError if a later version wrote it."""
     try:
         node = json.loads(document)
         refuse_newer(f"remote log record {name}", node["version"], RECORD_VERSION)
         if node["version"] != RECORD_VERSION:
-            raise ValueError(f"remote log record version {node['version']!r} is not known")
+            raise ValueError(
+                f"unsupported version {node['version']!r} of a remote log record, expected {RECORD_VERSION}"
+            )
         check_json(node)
         return RemoteRecord(
             str(node["remote_log_tablet_dir"]),
@@ -185,7 +191,7 @@ def record_from_json(document: bytes, name: str = RECORD_FILE_NAME) -> RemoteRec
             tuple(str(item) for item in node["garbage_manifests"]),
         )
     except (KeyError, TypeError, AttributeError) as error:
-        raise ValueError(f"not a remote log record: {error!r}") from error
+        raise ValueError(f"invalid remote log record: {error!r}") from error
 
 
 def _segment_to_json(segment: RemoteSegment) -> dict[str, Any]:

@@ -1,20 +1,21 @@
-"""The remote part of one bucket's log: upload, expiry, garbage, and what readers are told.
+"""The remote part of one bucket's log: upload, expiry, garbage, and lookups for readers.
 
-Theory. `record` (see remote_manifest) is an immutable value. It is replaced only after its new version is safely in the
+Theory. `record` (see `manifest`) is an immutable value. It is replaced only after its new version is durable in the
 bucket's local directory, so what readers see always survives a crash. The steps of an upload:
 
-    1. note the names of the new objects as garbage       local record, atomic
+    1. record the names of the new objects as garbage     local record, atomic
     2. copy the segments, then write the new manifest     remote
-    3. take them into the manifest, the old manifest file becomes garbage     local record, atomic; visible now
+    3. add them to the manifest; the old manifest file becomes garbage        local record, atomic; visible now
     4. (caller) delete local copies
-    5. next round: delete garbage, note that it is gone
+    5. next round: delete garbage and remove it from the record
 
-Expiry is 3 and 5 with segments leaving the manifest. A crash after 1 or 2 leaves garbage that round 5 removes; after 3
-everything is in place. Garbage lives for one round, so a reader that was just told about a segment can finish it.
+Expiry is steps 3 and 5 with segments removed from the manifest. A crash after 1 or 2 leaves garbage that step 5
+removes; after 3 everything is in place. Garbage is kept for one round, so a reader that was just sent to a segment can
+finish it.
 
-Threads: the methods that change things block; they run in worker threads, one at a time per bucket (`lock`). Readers in
-the event loop only look at `record` and call `start_position` / `offset_for_timestamp`, which search local
-index copies.
+Threads: methods that change something block; they run in worker threads, one at a time per bucket (`lock`). Readers in
+the event loop only use `record` and call `start_position` / `offset_for_timestamp`, which search local copies of
+indexes.
 """
 
 from __future__ import annotations
@@ -54,8 +55,8 @@ from fluss.server.tablet.remote.manifest import (
     record_to_json,
     segment_object,
 )
-from fluss.server.tablet.remote.plan import first_segment_with_timestamp
 from fluss.server.tablet.remote.retention_plan import written_ms
+from fluss.server.tablet.remote.segment_selection import first_segment_with_timestamp
 
 logger = logging.getLogger(__name__)
 
@@ -63,7 +64,7 @@ DIRECTORY_NAME = "remote-log"
 
 
 class RemoteLog:
-    """Remote segments of one bucket."""
+    """The remote segments of one bucket and the local record of them."""
 
     def __init__(self, directory: Path, store: RemoteStore, record: RemoteRecord, files: FileSystem) -> None:
         self.record = record
@@ -82,7 +83,7 @@ class RemoteLog:
         partition_name: str | None,
         files: FileSystem,
     ) -> RemoteLog:
-        """Load what is known about the bucket; ValueError when the record cannot be read."""
+        """Load the record of the bucket; ValueError if it is damaged."""
         directory = bucket_directory / DIRECTORY_NAME
         tablet_directory = store.tablet_directory(path, bucket, partition_name)
         record = RemoteRecord(tablet_directory, RemoteManifest(path, bucket, partition_name))
@@ -97,9 +98,10 @@ class RemoteLog:
         return RemoteLog(directory, store, record, files)
 
     def check_record(self, log_start_offset: int, was_noted: bool) -> None:
-        """FlussError if there was a record and it is gone: older rows would vanish, and a new one would forget them.
+        """Raise FlussError if the record is missing although there was one: without it older rows would be lost.
 
-        `was_noted`: the bucket's checkpoint says so. Copies of indexes say it too; they are made after the record.
+        `was_noted` is the note in the bucket's checkpoint. Copies of indexes also prove that there was a record, since
+        they are created after it.
         """
         path = self._directory / RECORD_FILE_NAME
         if path.exists():
@@ -107,8 +109,8 @@ class RemoteLog:
         copies = [name for name in self._files.list_directory(str(self._directory)) if not name.endswith(".tmp")]
         if was_noted or copies:
             raise FlussError(
-                f"{path} is missing, which says where the rows before offset {log_start_offset} are in "
-                f"{self.record.tablet_directory}; nothing was removed. Put the file back from a copy. If there is none "
+                f"{path} is missing, which lists the rows before offset {log_start_offset} in "
+                f"{self.record.tablet_directory}; nothing was removed. Restore the file from a copy. If there is none "
                 f"and those rows may be lost, remove {self._directory} and {CHECKPOINT_NAME} beside it: the log then "
                 f"begins at offset {log_start_offset}",
                 ErrorCode.LOG_STORAGE_EXCEPTION,
@@ -120,39 +122,39 @@ class RemoteLog:
 
     @property
     def was_used(self) -> bool:
-        """Whether anything of the bucket was ever sent to remote storage."""
+        """True if the bucket has ever uploaded anything."""
         return self._directory.is_dir()
 
     @property
     def has_manifest(self) -> bool:
-        """Whether a segment was ever uploaded, so that the record must be kept."""
+        """True if a segment was ever uploaded, so that the record must be kept."""
         return self.record.manifest_id is not None
 
     def start_position(self, segment: RemoteSegment, offset: int) -> int:
-        """Byte of the segment file at which reading for `offset` may begin."""
+        """The position in the segment file at which a read of `offset` can begin."""
         return self._look_up(segment, INDEX_SUFFIX, position_before, offset - segment.start_offset)
 
     def offset_for_timestamp(self, timestamp: int, below: int) -> int | None:
-        """Offset at or before the first remote batch with `timestamp`, if one starts below offset `below`."""
+        """An offset at or before the first remote batch with at least `timestamp`, if one starts below `below`."""
         segment = first_segment_with_timestamp(self.manifest, timestamp, below)
         if segment is None:
             return None
         return segment.start_offset + self._look_up(segment, TIME_INDEX_SUFFIX, offset_before_time, timestamp)
 
     def written_ms(self, segment: RemoteSegment, now_ms: int) -> int:
-        """When its newest row was written; only for a time in the future files are looked at."""
+        """The time at which a segment's newest row was written; file times are used only for a time in the future."""
         noted = segment.max_timestamp if segment.written_ms is None else segment.written_ms
         return written_ms(noted, now_ms, lambda: self._uploaded_ms(segment))
 
     def _uploaded_ms(self, segment: RemoteSegment) -> int:
-        """By the file that was made then; the record, if there is none, is never older."""
+        """The time of the upload, from the copy of the index; without a copy from the record, which is never older."""
         for path in (self._index_copy(segment, INDEX_SUFFIX), self._directory / RECORD_FILE_NAME):
             with contextlib.suppress(OSError):
                 return file_time_ms(path)
         return segment.max_timestamp
 
     def upload(self, sources: Sequence[SegmentInfo], now_ms: int) -> int:
-        """Upload segments that follow the uploaded end; returns how many are in the manifest now."""
+        """Upload segments that follow the uploaded end; returns how many were added to the manifest."""
         with self.lock:
             if self.closed or not sources:
                 return 0
@@ -177,7 +179,7 @@ class RemoteLog:
             return len(done)
 
     def expire(self, count: int) -> None:
-        """Let the `count` oldest segments go; their files are deleted in the next round."""
+        """Remove the `count` oldest segments from the manifest; the next round deletes their files."""
         with self.lock:
             if self.closed or count <= 0:
                 return
@@ -192,7 +194,7 @@ class RemoteLog:
             self._publish(self.manifest.without(count), manifest_id, now_garbage=gone)
 
     def collect_garbage(self) -> None:
-        """Delete remote objects that nobody refers to. A failure leaves them noted for the next round."""
+        """Delete remote objects that are not referred to. After a failure they stay recorded for the next round."""
         with self.lock:
             if self.closed or not self.record.has_garbage:
                 return
@@ -205,11 +207,11 @@ class RemoteLog:
             self._commit(replace(self.record, garbage_segments=(), garbage_manifests=()))
 
     def close(self) -> None:
-        """No round begins any more; one that is under way ends after its current segment."""
+        """Start nothing more; an upload in progress stops after its current segment."""
         self.closed = True
 
     def destroy(self) -> None:
-        """Delete everything of this bucket in the remote store, then what is known about it here."""
+        """Delete everything of this bucket in the remote store, then the local record."""
         self.closed = True
         with self.lock:
             destroy_remote(self._store, self.record)
@@ -247,7 +249,7 @@ class RemoteLog:
         self.record = record
 
     def _upload_files(self, source: SegmentInfo, segment: RemoteSegment) -> None:
-        """Data and indexes go out; copies of the indexes stay, so that readers can be told where to begin."""
+        """Upload data and indexes; keep local copies of the indexes, so that start positions can be looked up."""
         name = segment_object(self.record.tablet_directory, segment)
         self._store.upload(Path(source.path), name, segment.size_in_bytes)
         for index, suffix in ((source.index_path, INDEX_SUFFIX), (source.time_index_path, TIME_INDEX_SUFFIX)):
@@ -262,7 +264,7 @@ class RemoteLog:
     def _look_up(
         self, segment: RemoteSegment, suffix: str, search: Callable[[ReadableBuffer, int], int], key: int
     ) -> int:
-        """Search an index copy; 0, the start of the segment, is always right and the answer without a sound copy."""
+        """Search the copy of an index; without a sound copy 0, the start of the segment, which is always correct."""
         try:
             with (
                 self._index_copy(segment, suffix).open("rb") as file,
@@ -292,7 +294,7 @@ def _new_segment(item: SegmentInfo, now_ms: int) -> RemoteSegment:
 
 
 def read_record(bucket_directory: Path) -> RemoteRecord | None:
-    """The record of a bucket directory, None when nothing was ever uploaded."""
+    """The record in a bucket's directory; None if nothing was ever uploaded, ValueError if it is damaged."""
     path = bucket_directory / DIRECTORY_NAME / RECORD_FILE_NAME
     try:
         document = path.read_bytes()
@@ -307,7 +309,7 @@ def read_record(bucket_directory: Path) -> RemoteRecord | None:
 def destroy_remote(store: RemoteStore, record: RemoteRecord) -> None:
     """Delete all remote objects of a bucket.
 
-    In the store of today, wherever the record was written: a copied data directory must not delete the original's.
+    Only in the current store, wherever the record was written: a copied data directory must not delete the original's.
     """
     if record.manifest_id is not None or record.has_garbage:
         manifest = record.manifest

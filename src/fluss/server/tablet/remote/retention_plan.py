@@ -1,8 +1,8 @@
-"""Which segments are uploaded, deleted or expired: decisions without I/O.
+"""Rules that decide which segments are uploaded, deleted or expired, without I/O.
 
-A `LocalSegment` is what these rules need to know of a local segment. Lists are in offset order and end with the active
-segment, which no rule ever touches. Every rule looks at the *oldest* segments first and stops at the first one that has
-to stay, so what remains is always one unbroken range of offsets.
+A `LocalSegment` has what these rules need to know about a local segment. Lists are in offset order and have only sealed
+segments; no rule ever touches the active one. Every rule begins with the *oldest* segments and stops at the first one
+that has to stay, so the rest is always one contiguous range of offsets.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ FOREVER_MS = 0
 class LocalSegment(NamedTuple):
     """One local segment; `next_offset` is the base offset of its successor.
 
-    `newest_ms` is when its newest row was written, as far as one can know: see `written_ms`.
+    `newest_ms` is the time of its newest row, as well as it is known: see `written_ms`.
     """
 
     base_offset: int
@@ -28,11 +28,11 @@ class LocalSegment(NamedTuple):
 
 
 def written_ms(max_timestamp: int, now_ms: int, file_time_ms: Callable[[], int]) -> int:
-    """When the newest row of a segment was written.
+    """The time at which the newest row of a segment was written.
 
-    Times of batches never go back, so a clock that was ahead once would stop retention until its time has come. Such a
-    time is in the future; the time of the file, if it is earlier, is nearer to the truth. A time in the past stands:
-    files that were copied or unpacked may have any time, and rows must not go because of that.
+    Timestamps of batches never decrease, so a clock that was ahead once would stop retention until that time has come.
+    A timestamp in the future is therefore replaced by the time of the file if that is earlier. A timestamp in the past
+    is used as it is: copied or unpacked files may have any time, and rows must not be deleted because of it.
     """
     return max_timestamp if max_timestamp <= now_ms else min(max_timestamp, file_time_ms())
 
@@ -40,9 +40,9 @@ def written_ms(max_timestamp: int, now_ms: int, file_time_ms: Callable[[], int])
 def segments_to_upload(
     sealed: Sequence[LocalSegment], manifest: RemoteManifest, high_watermark: int, most: int
 ) -> list[int]:
-    """Positions in `sealed` of the next segments to upload, oldest first, at most `most`.
+    """The positions in `sealed` of the next segments to upload, oldest first, at most `most`.
 
-    Only what is complete and below the high watermark goes, and only in an unbroken row behind the uploaded end.
+    Only segments below the high watermark are uploaded, without gaps after the uploaded end.
     """
     end = manifest.end_offset
     chosen: list[int] = []
@@ -51,7 +51,7 @@ def segments_to_upload(
             break
         if segment.next_offset <= end:
             continue
-        # Behind a manifest without segments there is nothing to join to: whatever is the next may begin a new row.
+        # If the manifest has no segments, there is nothing to continue: the next segment may begin anywhere.
         if (manifest.segments or chosen) and segment.base_offset != end:
             break
         chosen.append(position)
@@ -60,18 +60,18 @@ def segments_to_upload(
 
 
 def local_delete_offset_after_upload(sealed: Sequence[LocalSegment], uploaded_end: int, keep_segments: int) -> int:
-    """Offset up to which local segments may go because they lie in remote storage; -1 for none.
+    """The offset up to which local segments may be deleted because they are in remote storage; -1 for none.
 
-    `keep_segments` counts the active segment too, so at least that one always stays.
+    `keep_segments` includes the active segment, which always stays.
     """
     deletable = sealed[: max(0, len(sealed) + 1 - max(1, keep_segments))]
     return _last_allowed(deletable, uploaded_end)
 
 
 def local_delete_offset_by_age(sealed: Sequence[LocalSegment], now_ms: int, ttl_ms: int, bound: int) -> int:
-    """Offset up to which local segments are too old; -1 for none.
+    """The offset up to which local segments are too old; -1 for none.
 
-    `bound` is the uploaded end where remote storage is used, else the high watermark: nothing beyond it may go.
+    Nothing beyond `bound` may be deleted: it is the uploaded end if remote storage is used, else the high watermark.
     """
     if ttl_ms == FOREVER_MS:
         return -1
@@ -88,7 +88,7 @@ def expired_remote_segments(
     bound: int | None = None,
     written: Callable[[RemoteSegment], int] = attrgetter("max_timestamp"),
 ) -> int:
-    """How many of the oldest remote segments are too old; nothing beyond `bound` is."""
+    """The number of remote segments that have expired, counted from the oldest and up to `bound`."""
     if ttl_ms == FOREVER_MS:
         return 0
     expired = 0

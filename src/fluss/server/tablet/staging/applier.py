@@ -1,20 +1,20 @@
-"""Appending what is decided.
+"""Appending staged rows whose commit is decided.
 
-Theory. The catalog's `staged_work` is the list of what has to be done; `look` reads it when its counter has moved, and
-starts one task per bucket with work. A task takes the work of its bucket in the order of the decisions, and the files
-of a piece of work in the order of the commit. Every file goes through the normal append in pieces of a few MiB, with a
-few pieces under way, so other writers and readers of the tablet go on meanwhile.
+Theory. The catalog's `staged_work` lists what has to be appended; `start_new_work` reads it when its counter has
+changed, and starts one task per bucket with work. A task handles the work of its bucket in the order of the decisions,
+and the files of each commit in the order of the commit. Every file goes through the normal append in parts of a few
+MiB, with a few of them in flight, so other writers and readers of the tablet are served meanwhile.
 
-Steps for one piece of work, and why a crash between any two is harmless:
+Steps of one work item, and why a crash between any two of them is harmless:
 
-    append   the log's writer state says which sequences of the attempt it has; appending goes on behind them
-    durable  all appends are acknowledged, and synced whatever `log.flush` says
-    mark     the row is removed from the catalog. Before it, everything above is repeated and finds nothing to do
-    remove   the files go. Files that stay behind belong to a decided batch without work: `cleaning` removes them
+    append   the log's writer state has the sequences of the attempt that were appended; appending continues after them
+    durable  all appends are acknowledged, and synced in every mode of `log.flush`
+    mark     the row is removed from the catalog. Before that, everything above is repeated and finds nothing to do
+    remove   the files are removed. Files that are left belong to a decided batch without work: `cleaning` removes them
 
-What fails (a full disk, a bucket that cannot be opened) is tried again with growing pauses, for ever: decided rows are
-never given up. Work of a dropped table or partition is gone from the catalog and ends here too. Everything runs in the
-event loop's thread; files are read in the staging threads.
+Failed work (a full disk, a bucket that cannot be opened) is retried with growing pauses, forever: decided rows are
+never given up. Work for a dropped table or partition is removed from the catalog and ends here too. Everything runs in
+the event loop's thread; files are read in the staging threads.
 """
 
 from __future__ import annotations
@@ -35,20 +35,20 @@ from fluss.server.storage.log.bucket_log import BucketLog
 from fluss.server.storage.log.committer import Committer
 from fluss.server.tablet.buckets.local_bucket import LocalBucket
 from fluss.server.tablet.buckets.registry import BucketRegistry, wait_until_settled
-from fluss.server.tablet.staging.reading import StagedReader
+from fluss.server.tablet.staging.staged_reader import StagedReader
 from fluss.server.tablet.staging.workers import StagingWorkers
 
 logger = logging.getLogger(__name__)
 
-# Buckets that are appended to at the same time; each holds at most MAX_PIECES_UNDER_WAY pieces in memory.
+# Buckets that are appended to at the same time; each has at most MAX_APPENDS_IN_FLIGHT appends in memory.
 MAX_BUCKETS_AT_ONCE = 4
-MAX_PIECES_UNDER_WAY = 2
+MAX_APPENDS_IN_FLIGHT = 2
 FIRST_PAUSE_SECONDS = 0.05
 LAST_PAUSE_SECONDS = 2.0
 
 
 class StagedApplier:
-    """See the module's text."""
+    """The decided work of this tablet, and one task per bucket that has some."""
 
     def __init__(
         self,
@@ -78,10 +78,10 @@ class StagedApplier:
         self._waiters: set[asyncio.Future[None]] = set()
         self._is_stopping = False
 
-    # ---- what there is to do ----
+    # ---- finding work ----
 
-    def look(self) -> None:
-        """Take in new decisions and see to it that they are carried out; cheap when there are none."""
+    def start_new_work(self) -> None:
+        """Start work for new decisions; cheap if there are none."""
         counter = self._staged.work_counter()
         if counter == self._seen_counter or self._is_stopping:
             return
@@ -97,12 +97,12 @@ class StagedApplier:
                 task.add_done_callback(partial(self._ended, bucket))
         self._seen_counter = counter
 
-    def undecided(self, bucket: TableBucket, writer_id: int) -> bool:
-        """Whether nothing of an attempt waits to be appended to this bucket, as of the last `look`."""
+    def is_applied(self, bucket: TableBucket, writer_id: int) -> bool:
+        """True if no rows of an attempt wait to be appended to this bucket, as of the last `start_new_work`."""
         return not any(file.writer_id == writer_id for work in self._work.get(bucket, ()) for file in work.files)
 
     async def wait(self, table_id: int, transaction: str, batch_id: int, timeout_ms: int) -> None:
-        """Wait until the batch and all before it are applied in the buckets of this tablet; 25 if it takes longer."""
+        """Wait until a batch and all before it are applied in the buckets of this tablet; FlussError 25 on timeout."""
         loop = asyncio.get_running_loop()
         deadline = loop.time() + timeout_ms / 1000
         while waiting := self._waiting_for(table_id, transaction, batch_id):
@@ -112,10 +112,10 @@ class StagedApplier:
                 await asyncio.wait_for(changed, max(0.0, deadline - loop.time()))
             except TimeoutError:
                 reasons = [self._problems[bucket].message for bucket in waiting if bucket in self._problems]
-                why = f"; it waits because: {reasons[0]}" if reasons else ""
+                why = f". The last error was: {reasons[0]}" if reasons else ""
                 raise FlussError(
-                    f"batch {batch_id} of {transaction!r} is decided, but after {timeout_ms} ms not appended to "
-                    f"{len(waiting)} buckets; that goes on by itself{why}",
+                    f"batch {batch_id} of {transaction!r} is decided, but not yet appended to {len(waiting)} buckets "
+                    f"after {timeout_ms} ms; the server continues with it by itself{why}",
                     ErrorCode.REQUEST_TIME_OUT,
                 ) from None
             finally:
@@ -130,7 +130,7 @@ class StagedApplier:
         ]
 
     async def close(self) -> None:
-        """Stop between two steps; the next start goes on."""
+        """Stop between two steps; the next start continues."""
         self._is_stopping = True
         tasks = list(self._tasks.values())
         for task in tasks:
@@ -143,12 +143,12 @@ class StagedApplier:
         del self._tasks[bucket]
         self._problems.pop(bucket, None)
         self._work.pop(bucket, None)
-        self._tell_waiters()
+        self._notify_waiters()
         if not task.cancelled() and task.exception() is not None:
             logger.error("appending staged rows failed unexpectedly", exc_info=task.exception())
-            self._seen_counter = -1  # The next look starts it again.
+            self._seen_counter = -1  # The next `start_new_work` starts it again.
 
-    def _tell_waiters(self) -> None:
+    def _notify_waiters(self) -> None:
         for waiter in self._waiters:
             if not waiter.done():
                 waiter.set_result(None)
@@ -162,19 +162,19 @@ class StagedApplier:
                 if not self._catalog.has_bucket(bucket):
                     return
                 async with self._slots:
-                    await self._carry_out(bucket, works[0])
+                    await self._apply(bucket, works[0])
                 self._problems.pop(bucket, None)
                 pause = FIRST_PAUSE_SECONDS
                 works.popleft()
-                self._tell_waiters()
+                self._notify_waiters()
             except FlussError as error:
                 if bucket not in self._problems:
-                    logger.warning("staged rows wait to be appended to %s: %s", bucket, error.message)
+                    logger.warning("cannot append staged rows to %s yet: %s", bucket, error.message)
                 self._problems[bucket] = error
                 await asyncio.sleep(pause)
                 pause = min(2 * pause, LAST_PAUSE_SECONDS)
 
-    async def _carry_out(self, bucket: TableBucket, work: StagedWork) -> None:
+    async def _apply(self, bucket: TableBucket, work: StagedWork) -> None:
         local = self._registry.find(bucket)
         await wait_until_settled([local])
         log, _ = local.opened()
@@ -188,7 +188,7 @@ class StagedApplier:
             log.writers.forget(writer_id)
 
     async def _mark(self, work_id: int) -> None:
-        """One transaction for all buckets that are done in this step of the loop: each one waits for the disk."""
+        """Mark work as applied. Buckets that finish in the same step of the loop share one transaction."""
         self._marks.append(work_id)
         if self._marking is None:
             self._marking = asyncio.get_running_loop().create_future()
@@ -207,35 +207,35 @@ class StagedApplier:
             marking.set_result(None)
 
     async def _append_file(self, local: LocalBucket, log: BucketLog, file: StagedFileEntry) -> None:
-        """Append what the log does not have yet, and wait until it is durable. Nothing is under way afterwards."""
+        """Append the batches that the log lacks, and wait until all of them are durable."""
         next_sequence = log.writers.last_sequence(file.writer_id) + 1
         if next_sequence >= file.batch_count:
             return
         reader = StagedReader(local.name, log.directory, file, next_sequence, self._workers.files)
-        under_way: deque[asyncio.Future[None]] = deque()
+        in_flight: deque[asyncio.Future[None]] = deque()
         try:
             while (data := await self._workers.submit(local, reader.read)) is not None:
                 await self._room()
-                local.opened()  # It may have been dropped meanwhile.
+                local.opened()  # The bucket may have been dropped meanwhile.
                 append = log.append(memoryview(data), self._clock(), _nothing)
-                under_way.append(_durable(append))
-                if len(under_way) >= MAX_PIECES_UNDER_WAY:
-                    await under_way.popleft()
-            while under_way:
-                await under_way.popleft()
+                in_flight.append(_durable(append))
+                if len(in_flight) >= MAX_APPENDS_IN_FLIGHT:
+                    await in_flight.popleft()
+            while in_flight:
+                await in_flight.popleft()
         finally:
-            if under_way:
-                await asyncio.gather(*under_way, return_exceptions=True)
+            if in_flight:
+                await asyncio.gather(*in_flight, return_exceptions=True)
 
     async def _room(self) -> None:
-        """Others fill the commit thread: wait for it like everybody."""
+        """Wait while the commit thread is full."""
         while self._committer.is_full:
             drained: asyncio.Future[None] = asyncio.get_running_loop().create_future()
             self._committer.add_drained_callback(partial(_complete, drained))
             await drained
 
     async def _sync(self, log: BucketLog) -> None:
-        """Where acknowledged does not mean synced, do it now: the staged file is about to go."""
+        """Sync the log if `log.flush` does not sync before acknowledging: the staged file is about to be removed."""
         if self._committer.flush == "always":
             return
         done: asyncio.Future[None] = asyncio.get_running_loop().create_future()
@@ -266,4 +266,4 @@ def _complete(future: asyncio.Future[None]) -> None:
 
 
 def _nothing() -> None:
-    """The buffer of a piece is nobody else's."""
+    """The release callback of an append: its buffer belongs to the append, so there is nothing to release."""

@@ -1,15 +1,15 @@
 """The staged files of one bucket.
 
 Theory. A `BucketFiles` belongs to one staging thread (see `workers`): all its methods run there, one after the other,
-so they need no locks and see files in the order of the requests. What is known about a file is in memory; after a
-restart a file is scanned when the first request asks for it, and cut behind its last whole batch.
+so they need no locks and see files in the order of the requests. The state of a file is kept in memory; after a restart
+a file is scanned when it is first requested, and truncated after its last whole batch.
 
-States of a file: missing -> growing (batches 0, 1, 2, ... arrive in order) -> removed. When a write fails, the file is
-cut back to where it was and its attempt is refused from then on (`_failed`): half of an attempt is of no use. It is not
-removed here, since a file of which a batch arrives late may be decided already; `cleaning` knows.
-Batches that are there already are passed over, so a repeated request is harmless.
+States of a file: missing -> growing (batches 0, 1, 2, ... arrive in order) -> removed. If a write fails, the file is
+truncated to its previous end and its attempt is refused from then on (`_failed`): half an attempt is useless. It is not
+removed here, since a file that gets a late batch may already be decided; `cleaning` finds that out. Batches that are
+already in the file are skipped, so a repeated request is harmless.
 
-No file is kept open. A file is synced when it is prepared, and its name with it.
+No file is kept open. A file and its name are synced when it is prepared.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ from fluss.server.storage.staged_files import (
     StagedHeader,
     decode_header,
     encode_header,
-    sound_pieces,
+    sound_batches,
     staged_path,
     staged_writer_ids,
     staging_directory,
@@ -40,12 +40,12 @@ from fluss.server.tablet.staging.limits import StagedBytes, StagingLimits
 
 logger = logging.getLogger(__name__)
 
-# Attempts that failed here, so that what they still send gets the same error. The oldest are forgotten.
+# Failed attempts that are kept, so that their later batches get the same error. The oldest are dropped.
 MAX_FAILED_ATTEMPTS = 1000
 
 
 class FileSummary(NamedTuple):
-    """What cleaning needs to know about a file. Without a header, nobody can have prepared it."""
+    """Description of a file for cleaning. A file without a header cannot have been prepared."""
 
     header: StagedHeader | None
     writer_id: int
@@ -53,7 +53,7 @@ class FileSummary(NamedTuple):
 
 
 class _StagedFile:
-    """One file: how far it goes, if that is known. `end` is the position behind its last whole batch."""
+    """One file. `end` is the position after its last whole batch; it is only known if the file was `scanned`."""
 
     __slots__ = (
         "counted",
@@ -74,13 +74,13 @@ class _StagedFile:
         self.end = header_bytes
         self.next_sequence = 0
         self.scanned = False
-        self.has_tail = False  # bytes behind `end` that are no batch
+        self.has_tail = False  # there are bytes after `end` that are not a whole batch
         self.synced_end = -1
         self.counted = 0
 
 
 class BucketFiles:
-    """See the module's text."""
+    """The staged files of one bucket, their state and their total size."""
 
     def __init__(
         self, directory: str, name: str, files: FileSystem, limits: StagingLimits, staged_bytes: StagedBytes
@@ -100,10 +100,10 @@ class BucketFiles:
     def stage(
         self, header: StagedHeader, records: memoryview, batches: Sequence[tuple[int, BatchHeader]], now_ms: int
     ) -> int:
-        """Write those of the batches that are not there yet; returns the bytes. They follow each other in number."""
+        """Write the batches that the file lacks; returns their bytes. The sequences of `batches` have no gaps."""
         failure = self._failed.get(header.writer_id)
         if failure is not None:
-            # Broken disks are errors that clients repeat; this attempt is over, whatever it repeats.
+            # Clients retry after the code of a broken disk, but this attempt is over, so it gets another code.
             broken = failure.error_code == ErrorCode.STORAGE_EXCEPTION
             raise FlussError(failure.message, ErrorCode.UNKNOWN_WRITER_ID_EXCEPTION if broken else failure.error_code)
         known = self._load()
@@ -120,7 +120,7 @@ class BucketFiles:
         if first > file.next_sequence:
             raise FlussError(
                 f"{self._name}: attempt {header.writer_id} sent batch {first}, expected {file.next_sequence}; send "
-                "what is missing first",
+                "the missing batches first",
                 ErrorCode.OUT_OF_ORDER_SEQUENCE_EXCEPTION,
             )
         new = [item for item in batches if item[1].batch_sequence >= file.next_sequence]
@@ -151,7 +151,7 @@ class BucketFiles:
         except (OSError, FlussError) as error:
             failure = self._give_up(header.writer_id, error)
             if is_new:
-                with contextlib.suppress(OSError):  # an empty file that stays expires
+                with contextlib.suppress(OSError):  # an empty file that is left expires
                     self.remove([header.writer_id])
             raise failure from error
         known = self._load()
@@ -164,7 +164,7 @@ class BucketFiles:
         self._count(file, size)
 
     def _make_directory(self) -> None:
-        """Without syncs, which `prepare` does: most files are made long before."""
+        """Create the directory without syncing it, which `prepare` does: most files are created long before."""
         missing = []
         directory = staging_directory(self._directory)
         while not self._io.is_directory(directory):
@@ -174,10 +174,10 @@ class BucketFiles:
             try:
                 self._io.make_directory(directory)
             except FileExistsError:
-                continue  # another tablet made the parent of its own bucket
+                continue  # another tablet created the parent directory for its own bucket
 
     def _check_room(self, size: int) -> None:
-        """Limits first. The disk must hold the rows once more when they are appended, so that much is left free."""
+        """Check limits, then the disk, which needs room for a second copy of the rows when they are appended."""
         limits, total = self._limits, self._staged_bytes.total
         for used, limit, what, option in (
             (self._bucket_bytes, limits.max_bucket_bytes, "this bucket", "staged.append.max-bucket-size"),
@@ -185,7 +185,7 @@ class BucketFiles:
         ):
             if used + size > limit:
                 raise FlussError(
-                    f"{self._name}: {used} bytes are staged in {what} and not committed, {size} more would pass the "
+                    f"{self._name}: {used} bytes are staged in {what} and not committed, {size} more would exceed the "
                     f"limit of {limit}; commit in smaller batches or raise {option}",
                     ErrorCode.RECORD_TOO_LARGE_EXCEPTION,
                 )
@@ -193,20 +193,20 @@ class BucketFiles:
             raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
 
     def _give_up(self, writer_id: int, error: OSError | FlussError) -> FlussError:
-        """The attempt is over: remember why."""
+        """Give up an attempt and keep the error for its later requests."""
         if isinstance(error, FlussError):
             failure = error
         elif is_disk_full(error):
             free = self._io.free_bytes(self._directory)
             failure = FlussError(
-                f"no room to stage rows for {self._name}: {free} bytes are free, and what is staged needs "
-                f"{self._staged_bytes.total} of them again when it is committed. The attempt was given up and nothing "
-                "was committed; make room (drop tables, lower table.log.ttl, enlarge the disk) and write again",
+                f"no space left to stage rows for {self._name}: {free} bytes are free, of which the staged rows need "
+                f"{self._staged_bytes.total} when they are committed. The attempt was given up and nothing was "
+                "committed; free some space (drop tables, lower table.log.ttl, enlarge the disk) and write again",
                 ErrorCode.DISK_WRITE_LOCKED,
             )
         else:
             failure = FlussError(
-                f"staging rows for {self._name} failed: {error}; the attempt was given up, nothing was committed",
+                f"cannot stage rows for {self._name}: {error}; the attempt was given up, nothing was committed",
                 ErrorCode.STORAGE_EXCEPTION if os.path.isdir(self._directory) else ErrorCode.TABLE_NOT_EXIST,
             )
         logger.warning("%s", failure.message)
@@ -218,21 +218,21 @@ class BucketFiles:
     # ---- committing ----
 
     def prepare(self, transaction: str, batch_id: int, entries: Sequence[StagedFileEntry]) -> None:
-        """Files are whole as the client counts them, and survive a power failure from now on; 33 otherwise."""
+        """Check that files are complete as the client counts them, and sync them; FlussError 33 if they are not."""
         known = self._load()
         for entry in entries:
             file = known.get(entry.writer_id)
             if entry.writer_id in self._failed:
                 raise self._incomplete(entry, self._failed[entry.writer_id].message)
             if file is None or file.header is None:
-                raise self._incomplete(entry, "nothing of it is here")
+                raise self._incomplete(entry, "there is no such file")
             if (file.header.transaction, file.header.batch_id) != (transaction, batch_id):
                 raise self._incomplete(entry, f"it belongs to batch {file.header.batch_id} of another commit")
             if not file.scanned:
                 self._scan(file, entry.writer_id)
             size = file.end - file.header_bytes
             if (file.next_sequence, size) != (entry.batch_count, entry.size_bytes):
-                raise self._incomplete(entry, f"{file.next_sequence} batches with {size} bytes are here")
+                raise self._incomplete(entry, f"the file has {file.next_sequence} batches with {size} bytes")
         for entry in entries:
             self._sync(known[entry.writer_id], entry.writer_id)
         if entries:
@@ -256,14 +256,14 @@ class BucketFiles:
         file.synced_end = file.end
 
     def header_bytes(self, writer_id: int) -> int | None:
-        """Where the batches of a file begin; None if it is not there."""
+        """The position at which the batches of a file begin; None if the file is missing."""
         file = self._load().get(writer_id)
         return None if file is None or file.header is None else file.header_bytes
 
     # ---- removing ----
 
     def remove(self, writer_ids: Sequence[int]) -> None:
-        """Remove files; those that are not there are no error."""
+        """Remove files; missing ones are ignored."""
         known = self._load()
         for writer_id in writer_ids:
             file = known.pop(writer_id, None)
@@ -275,19 +275,19 @@ class BucketFiles:
                 continue
 
     def forget(self) -> None:
-        """The bucket is gone, and its files with it."""
+        """Uncount the files of a bucket that is gone."""
         for file in (self._files or {}).values():
             self._count(file, -file.counted)
         self._files = {}
 
     def summaries(self, now_ms: int) -> list[FileSummary]:
-        """All files, for cleaning. What was written by a clock that was ahead counts as written now."""
+        """All files, for cleaning. A file with a time in the future counts as written now."""
         known = self._load()
         for file in known.values():
             file.touched_ms = min(file.touched_ms, now_ms)
         return [FileSummary(file.header, writer_id, file.touched_ms) for writer_id, file in known.items()]
 
-    # ---- what there is ----
+    # ---- the state of files ----
 
     def _load(self) -> dict[int, _StagedFile]:
         if self._files is None:
@@ -311,14 +311,14 @@ class BucketFiles:
         return _StagedFile(header, header_bytes, touched_ms), size
 
     def _scan(self, file: _StagedFile, writer_id: int) -> None:
-        """Find out how far a file of an earlier process goes; the next write cuts what is behind."""
+        """Find the end of the last whole batch in a file of an earlier process; the next write truncates the rest."""
         descriptor = self._io.open_read(staged_path(self._directory, writer_id))
         try:
             size = self._io.size(descriptor)
             file.end, file.next_sequence = file.header_bytes, 0
-            for piece in sound_pieces(self._io, descriptor, file.end, size):
-                file.end = piece.end
-                file.next_sequence += len(piece.batches)
+            for part in sound_batches(self._io, descriptor, file.end, size):
+                file.end = part.end
+                file.next_sequence += len(part.batches)
         finally:
             self._io.close(descriptor)
         file.has_tail = file.end < size
@@ -332,15 +332,16 @@ class BucketFiles:
 
     def _incomplete(self, entry: StagedFileEntry, what: str) -> FlussError:
         return FlussError(
-            f"{self._name}: the rows of attempt {entry.writer_id} are not all staged: {entry.batch_count} batches with "
-            f"{entry.size_bytes} bytes were announced, but {what} ({staged_path(self._directory, entry.writer_id)}); "
+            f"{self._name}: the rows of attempt {entry.writer_id} are not all staged: expected {entry.batch_count} "
+            f"batches with {entry.size_bytes} bytes, but {what} ({staged_path(self._directory, entry.writer_id)}); "
             "nothing was committed, stage the rows again",
             ErrorCode.UNKNOWN_WRITER_ID_EXCEPTION,
         )
 
     def _other_attempt(self, there: StagedHeader, given: StagedHeader) -> FlussError:
         return FlussError(
-            f"{self._name}: writer id {given.writer_id} stages batch {there.batch_id} of {there.transaction!r}, not "
-            f"batch {given.batch_id} of {given.transaction!r}; take a new writer id for every attempt",
+            f"{self._name}: writer id {given.writer_id} already stages batch {there.batch_id} of "
+            f"{there.transaction!r}, got batch {given.batch_id} of {given.transaction!r}; use a new writer id for "
+            "every attempt",
             ErrorCode.INVALID_PRODUCER_ID_EXCEPTION,
         )

@@ -1,12 +1,13 @@
 """Removing staged files that can never be committed.
 
-Three kinds: files of a decided batch that its commit did not take (or whose rows are in the log already), files of
-attempts that somebody aborts, and files of a batch to which nobody has added anything for `staged.append.expiration`.
-The last one counts by batch and not by file: a task that was done early must not lose its rows while others still work.
+There are three kinds: files of a decided batch that its commit did not use (or whose rows are already in the log),
+files of attempts that a client aborts, and files of a batch to which nothing was added for `staged.append.expiration`.
+The expiration is counted per batch and not per file: a task that finished early must not lose its rows while others are
+still running.
 
-A decided batch id forbids all later decisions for it and for those before, so files of the first kind can just go. For
-the others a commit may be under way, between its prepare and its decision; so they are revoked in the catalog first
-(`StagedRecords.revoke`), which either forbids the decision or finds it made. In the event loop's thread.
+A decided batch id forbids all later decisions for it and for those before, so files of the first kind can be removed at
+once. For the others a commit may be in progress, between its prepare and its decision; so they are revoked in the
+catalog first (`StagedRecords.revoke`), which either forbids the decision or finds that it was made. Event loop only.
 """
 
 from __future__ import annotations
@@ -23,7 +24,7 @@ from fluss.server.tablet.staging.workers import StagingWorkers
 
 
 class StagedCleaning:
-    """See the module's text."""
+    """Removes staged files of this tablet's buckets, in rounds and for aborts."""
 
     def __init__(
         self,
@@ -40,12 +41,12 @@ class StagedCleaning:
         self._clock = clock
 
     async def round(self) -> None:
-        """Look at all buckets that have staged files."""
+        """Clean all buckets that have staged files."""
         known = set(self._workers.known_buckets())
         found: list[tuple[LocalBucket, list[FileSummary]]] = []
         for local, log, _ in self._registry.open_buckets():
             if log.writers.protected or local in known:
-                found.append((local, await self._look_into(local)))
+                found.append((local, await self._files_of(local)))
         newest: dict[tuple[int, str, int] | None, int] = {}
         for _, files in found:
             for file in files:
@@ -59,8 +60,8 @@ class StagedCleaning:
             if expired:
                 await self._remove(local, self._staged.revoke(expired))
 
-    async def _look_into(self, local: LocalBucket) -> list[FileSummary]:
-        """The files of a bucket; writers that have none any more lose their protection."""
+    async def _files_of(self, local: LocalBucket) -> list[FileSummary]:
+        """The files of a bucket; writers without a file lose their protection."""
         if local.state is not BucketState.OPEN:
             return []
         before = self._protected(local)
@@ -73,18 +74,18 @@ class StagedCleaning:
         return await self._workers.submit(local, lambda files: files.summaries(now_ms))
 
     def _is_finished(self, local: LocalBucket, file: FileSummary) -> bool:
-        """Its batch is decided, and nothing of it is left to be appended here."""
+        """True if the batch of a file is decided and nothing of the file is left to be appended."""
         if file.header is None:
             return False
-        # Both from the catalog as it is now: a decision moves the batch id and adds its work in one transaction.
+        # Read both from the catalog now: a decision moves the batch id and adds its work in one transaction.
         last = self._staged.last_batch_id(file.header.table_id, file.header.transaction)
-        self._applier.look()
+        self._applier.start_new_work()
         return (
-            last is not None and file.header.batch_id <= last and self._applier.undecided(local.bucket, file.writer_id)
+            last is not None and file.header.batch_id <= last and self._applier.is_applied(local.bucket, file.writer_id)
         )
 
     async def abort(self, table_id: int, transaction: str, batch_id: int, writer_ids: Collection[int]) -> None:
-        """Remove what these attempts, or all attempts of the batch, have staged on this tablet and is not decided."""
+        """Remove the undecided files of these attempts, or of all attempts of the batch, on this tablet."""
 
         def is_meant(header: StagedHeader | None) -> bool:
             return (
@@ -120,6 +121,6 @@ class StagedCleaning:
 
 
 def _batch_of(file: FileSummary) -> tuple[int, str, int] | None:
-    """Table, transaction and batch id; None for files whose header was never written whole."""
+    """Table, transaction and batch id; None for files with an incomplete header."""
     header = file.header
     return None if header is None else (header.table_id, header.transaction, header.batch_id)

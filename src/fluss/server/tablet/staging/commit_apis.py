@@ -1,4 +1,4 @@
-"""PREPARE_STAGED, APPLY_STAGED and ABORT_STAGED: the tablet's part of a commit. All three may be repeated freely."""
+"""PREPARE_STAGED, APPLY_STAGED and ABORT_STAGED: the tablet's part of a commit. All three are idempotent."""
 
 from __future__ import annotations
 
@@ -18,12 +18,12 @@ from fluss.server.tablet.staging.bucket_files import BucketFiles
 from fluss.server.tablet.staging.cleaning import StagedCleaning
 from fluss.server.tablet.staging.workers import StagingWorkers
 
-# A client that wants to wait longer asks again: a connection must not be held by one request for ever.
+# A client that wants to wait longer repeats the request: no request may occupy a connection forever.
 MAX_WAIT_MS = 60_000
 
 
 class StagedCommitApis:
-    """The handlers."""
+    """The handlers of the three requests."""
 
     def __init__(
         self,
@@ -44,7 +44,10 @@ class StagedCommitApis:
     async def prepare_staged(
         self, context: RequestContext, request: staged_pb.PrepareStagedRequest
     ) -> staged_pb.PrepareStagedResponse:
-        """Every named file is whole and on disk; 33 when one is not, 7 or 36 when table or partition are gone."""
+        """Check that all named files are complete, and sync them.
+
+        FlussError 33 if one is not complete, 7 or 36 if the table or partition was dropped.
+        """
         entry = self._begin(context, request.table_id, request.transaction, request.batch_id)
         buckets = staged_buckets(self._catalog, entry, request.buckets)
         prepared = [self._prepare(bucket, files, request) for bucket, files in buckets]
@@ -66,7 +69,7 @@ class StagedCommitApis:
     ) -> staged_pb.ApplyStagedResponse:
         """Wait until a decided batch is in the logs of this tablet's buckets."""
         self._begin(context, request.table_id, request.transaction, request.batch_id)
-        self._applier.look()
+        self._applier.start_new_work()
         timeout_ms = max(0, min(request.timeout_ms, MAX_WAIT_MS))
         await self._applier.wait(request.table_id, request.transaction, request.batch_id, timeout_ms)
         return staged_pb.ApplyStagedResponse()
@@ -74,7 +77,7 @@ class StagedCommitApis:
     async def abort_staged(
         self, context: RequestContext, request: staged_pb.AbortStagedRequest
     ) -> staged_pb.AbortStagedResponse:
-        """Remove files that are not decided."""
+        """Remove files whose commit is not decided."""
         self._begin(context, request.table_id, request.transaction, request.batch_id)
         await self._cleaning.abort(
             request.table_id, request.transaction, request.batch_id, frozenset(request.writer_ids)

@@ -1,18 +1,18 @@
-"""Limits of staged appends. Every limit carries its unit."""
+"""Limits of staged appends. Every limit has its unit in its name."""
 
 from __future__ import annotations
 
 import threading
 from dataclasses import dataclass
 
-# Bytes of requests that wait for a staging thread. Beyond them, senders are made to wait.
+# Bytes of requests that wait for a staging thread. Above this, senders have to wait.
 MAX_QUEUED_BYTES = 64 * 1024 * 1024
 STAGING_THREADS = 4
 
 
 @dataclass(frozen=True)
 class StagingLimits:
-    """What may be staged at most, and for how long, on one tablet."""
+    """How much may be staged on one tablet, and for how long."""
 
     expiration_ms: int
     max_bucket_bytes: int
@@ -28,7 +28,7 @@ class StagedBytes:
         self.total = 0
 
     def add(self, size: int) -> None:
-        """Count bytes; negative when they are removed."""
+        """Count bytes; `size` is negative if they are removed."""
         with self._lock:
             self.total += size
             assert self.total >= 0, "more staged bytes were removed than added"

@@ -1,4 +1,4 @@
-"""The parts of staged appends of one tablet, put together. New -> serving -> (`close`) stopped."""
+"""The staged appends of one tablet, assembled from their parts. States: new -> serving -> (`close`) stopped."""
 
 from __future__ import annotations
 
@@ -26,12 +26,12 @@ from fluss.server.tablet.staging.workers import StagingWorkers
 
 logger = logging.getLogger(__name__)
 
-# How soon decided work is found when nobody asks for it.
-LOOK_INTERVAL_SECONDS = 0.1
+# The interval at which decided work is looked for if no request asks for it.
+WORK_INTERVAL_SECONDS = 0.1
 
 
 class StagingService:
-    """Handlers and background work."""
+    """The handlers and the background work of staged appends."""
 
     def __init__(
         self,
@@ -59,7 +59,7 @@ class StagingService:
         self.cleaning = StagedCleaning(registry, catalog, self.workers, self.applier, clock)
 
     def handlers(self, access: TableAccess, authorizer: Authorizer, checks: BatchChecks) -> Mapping[int, Handler]:
-        """By API key."""
+        """The handlers by API key."""
         registry, catalog, workers = self._registry, self._catalog, self.workers
         stages = StageApi(registry, access, workers, self._clock, catalog, authorizer, checks)
         commits = StagedCommitApis(registry, catalog, workers, self.applier, self.cleaning, authorizer)
@@ -71,20 +71,20 @@ class StagingService:
         }
 
     async def run(self) -> None:
-        """Find decided work and files to remove; ends only by cancellation."""
+        """Look for decided work and for files to remove, until cancelled."""
         loop = asyncio.get_running_loop()
         clean_at = loop.time() + self._clean_interval_seconds
         while True:
             try:
-                self.applier.look()
+                self.applier.start_new_work()
                 if loop.time() >= clean_at:
                     clean_at = loop.time() + self._clean_interval_seconds
                     await self.cleaning.round()
             except Exception:
-                logger.exception("looking after staged rows failed and will be tried again")
-            await asyncio.sleep(LOOK_INTERVAL_SECONDS)
+                logger.exception("background work on staged rows failed and will be retried")
+            await asyncio.sleep(WORK_INTERVAL_SECONDS)
 
     async def close(self) -> None:
-        """Stop; what is decided and not applied goes on with the next start."""
+        """Stop; decided rows that are not applied yet are applied after the next start."""
         await self.applier.close()
         await self.workers.close()

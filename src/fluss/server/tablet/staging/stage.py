@@ -1,10 +1,10 @@
-"""STAGE_LOG: batches into staged files. The way of a request is that of every write: `write_requests`.
+"""STAGE_LOG: batches are written to staged files. Requests are handled like all writes: see `write_requests`.
 
-Batches are checked like those of PRODUCE_LOG, so nothing can be refused when they are appended later. The answer comes
-when they are written; that they are on disk is what PREPARE_STAGED asks for.
+Batches are checked like those of PRODUCE_LOG, so none can be refused when they are appended later. The answer is sent
+when they are written; PREPARE_STAGED syncs them.
 
-A batch id that is decided already needs no rows: they are dropped and the answer says that nothing was staged. A job
-that repeats a finished batch learns so at its commit, not by a failing task.
+If a batch id is already decided, its rows are not needed: they are dropped, and the answer has 0 staged bytes. A job
+that repeats a finished batch finds that out at its commit, not by a failing task.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from fluss.server.apis.authorizer import Authorizer
 from fluss.server.apis.staged_rules import check_identity, staged_user
 from fluss.server.catalog import Catalog, TableEntry
 from fluss.server.runtime.handlers import ProduceRequest, Reply, RequestContext
-from fluss.server.storage.log.append import Outcome
+from fluss.server.storage.log.append import AppendCallback
 from fluss.server.storage.log.incoming import check_batch_count, whole_batches
 from fluss.server.storage.staged_files import StagedHeader
 from fluss.server.tablet.buckets.access import TableAccess
@@ -29,7 +29,7 @@ from fluss.server.tablet.buckets.registry import BucketRegistry
 from fluss.server.tablet.buckets.write_requests import ACKS_ALL, BucketWrite, PendingWrite, WriteApi
 from fluss.server.tablet.log.batch_checks import BatchChecks
 from fluss.server.tablet.log.log_format import LogFormats
-from fluss.server.tablet.log.produce import refuses_primary_keys
+from fluss.server.tablet.log.produce import primary_key_error
 from fluss.server.tablet.staging.workers import StagingWorkers
 
 
@@ -57,7 +57,7 @@ class StageApi(WriteApi):
         self._checks = checks
 
     def stage_log(self, context: RequestContext, request: ProduceRequest) -> Awaitable[Reply]:
-        """Stage everything that can be; the answer comes when all results are there."""
+        """Stage rows for all buckets that accept them; the answer is sent when all results are there."""
         return self.handle(context, request)
 
     def _request_error(self, context: RequestContext, message: Any) -> FlussError | None:
@@ -66,10 +66,10 @@ class StageApi(WriteApi):
         except FlussError as error:
             return error
         if message.acks != ACKS_ALL:
-            return FlussError(f"staging knows acks -1 only, not {message.acks}", ErrorCode.INVALID_REQUIRED_ACKS)
+            return FlussError(f"acks must be -1 for staging, got {message.acks}", ErrorCode.INVALID_REQUIRED_ACKS)
         if message.writer_id < 0:
             return FlussError(
-                f"writer id {message.writer_id} is none; ask for one with INIT_WRITER",
+                f"invalid writer id {message.writer_id}; obtain one with INIT_WRITER",
                 ErrorCode.UNKNOWN_WRITER_ID_EXCEPTION,
             )
         refusal = super()._request_error(context, message)
@@ -81,7 +81,7 @@ class StageApi(WriteApi):
         return refusal
 
     def _table_error(self, context: RequestContext, entry: TableEntry) -> FlussError | None:
-        return refuses_primary_keys(entry)
+        return primary_key_error(entry)
 
     def _append(self, write: BucketWrite, pending: PendingWrite) -> None:
         log, _ = write.local.opened()
@@ -109,26 +109,26 @@ class StageApi(WriteApi):
 
 
 class _Staged:
-    """Records on their way into a staged file; see `write_requests.Accepted`."""
+    """Records that are being written to a staged file; implements `write_requests.Accepted`."""
 
     def __init__(self, future: asyncio.Future[int] | None) -> None:
         self._future = future
 
-    def add_written(self, callback: Outcome) -> None:
+    def add_written(self, callback: AppendCallback) -> None:
         """Call back when the thread has written them."""
         if self._future is None:
             callback(None)
         else:
             self._future.add_done_callback(partial(_report, callback))
 
-    def add_durable(self, callback: Outcome) -> None:
-        """The same: staged rows become durable when they are prepared."""
+    def add_durable(self, callback: AppendCallback) -> None:
+        """Call back when they are written: staged rows become durable only when they are prepared."""
         self.add_written(callback)
 
 
-def _report(callback: Outcome, future: asyncio.Future[int]) -> None:
+def _report(callback: AppendCallback, future: asyncio.Future[int]) -> None:
     if future.cancelled():
-        callback(FlussError("the tablet stops", ErrorCode.NOT_LEADER_OR_FOLLOWER))
+        callback(FlussError("the tablet is stopping; retry later", ErrorCode.NOT_LEADER_OR_FOLLOWER))
         return
     error = future.exception()
     if error is None or isinstance(error, FlussError):
@@ -138,17 +138,18 @@ def _report(callback: Outcome, future: asyncio.Future[int]) -> None:
 
 
 def _check_numbers(batches: Sequence[tuple[int, BatchHeader]], writer_id: int) -> None:
-    """All batches are the attempt's, and each follows the one before it."""
+    """Raise FlussError if a batch belongs to another attempt or does not follow the one before it."""
     previous: int | None = None
     for _, header in batches:
         if header.writer_id != writer_id:
             raise FlussError(
-                f"a batch of writer {header.writer_id} among those of attempt {writer_id}",
+                f"the batches of attempt {writer_id} must have its writer id, got {header.writer_id}",
                 ErrorCode.UNKNOWN_WRITER_ID_EXCEPTION,
             )
         if header.batch_sequence < 0 or (previous is not None and header.batch_sequence != previous + 1):
+            expected = "0 or more" if previous is None else str(previous + 1)
             raise FlussError(
-                f"batch {header.batch_sequence} of attempt {writer_id} does not follow {previous}",
+                f"attempt {writer_id} sent batch {header.batch_sequence}, expected {expected}",
                 ErrorCode.OUT_OF_ORDER_SEQUENCE_EXCEPTION,
             )
         previous = header.batch_sequence

@@ -1,8 +1,8 @@
 """Threads that write, sync and read staged files, so that the event loop never waits for them.
 
-Every bucket belongs to one of `STAGING_THREADS` threads, which makes requests of a bucket run in the order in which
-they were handed over, while others go on beside them. `queued_bytes` counts what was handed over and is not written;
-the loop stops taking in data while `is_full`. Everything public here is called in the loop's thread.
+Every bucket belongs to one of `STAGING_THREADS` threads, so the requests of a bucket run in the order in which they
+were submitted, in parallel with those of other buckets. `queued_bytes` counts what was submitted and not yet written;
+the loop stops reading data while `is_full`. All public methods are for the loop's thread.
 """
 
 from __future__ import annotations
@@ -38,15 +38,15 @@ class StagingWorkers:
         self._is_closed = False
         self._drained: list[Callable[[], None]] = []
 
-    # ---- back-pressure, as WriteApi asks for it ----
+    # ---- back-pressure for WriteApi ----
 
     @property
     def is_full(self) -> bool:
-        """Whether callers should stop taking in data."""
+        """True if callers should stop reading data from their clients."""
         return self.queued_bytes >= MAX_QUEUED_BYTES
 
     def add_drained_callback(self, callback: Callable[[], None]) -> None:
-        """Call once when the queue is half empty again."""
+        """Have a function called once, when the queue is at most half full again."""
         self._drained.append(callback)
 
     def _released(self, size: int) -> None:
@@ -59,13 +59,13 @@ class StagingWorkers:
     # ---- work ----
 
     def submit(self, local: LocalBucket, work: Callable[[BucketFiles], T], size_bytes: int = 0) -> asyncio.Future[T]:
-        """Run `work` in the bucket's thread, behind everything before; the bucket is open.
+        """Run `work` in the thread of an open bucket, after everything that was submitted before.
 
-        What the disk refuses becomes FlussError 26.
+        An OSError becomes FlussError 26.
         """
         log, _ = local.opened()
         if self._is_closed:
-            raise FlussError(f"{local.name}: the tablet stops", ErrorCode.NOT_LEADER_OR_FOLLOWER)
+            raise FlussError(f"{local.name}: the tablet is stopping", ErrorCode.NOT_LEADER_OR_FOLLOWER)
         known = self._buckets.get(local.bucket)
         if known is None or known[0] is not local:
             bucket_files = BucketFiles(log.directory, local.name, self.files, self.limits, self.staged_bytes)
@@ -77,7 +77,8 @@ class StagingWorkers:
             try:
                 return work(bucket_files)
             except OSError as error:
-                raise FlussError(f"staged rows of {local.name}: {error}", ErrorCode.STORAGE_EXCEPTION) from error
+                text = f"cannot read or write staged rows of {local.name}: {error}"
+                raise FlussError(text, ErrorCode.STORAGE_EXCEPTION) from error
 
         future = start_work(self._thread(local.bucket), run)
         if size_bytes:
@@ -85,10 +86,11 @@ class StagingWorkers:
         return future
 
     def _thread(self, bucket: TableBucket) -> ThreadPoolExecutor:
-        return self._threads[hash(bucket) % STAGING_THREADS]  # not as `placement`, which chose the tablet by the sum
+        # The hash is independent of `placement`, which chose the tablet by the sum of the ids.
+        return self._threads[hash(bucket) % STAGING_THREADS]
 
     def known_buckets(self) -> list[LocalBucket]:
-        """Buckets that were asked for something; those that are gone are forgotten."""
+        """The buckets that have had requests; buckets that are gone are dropped."""
         for bucket, (local, bucket_files) in list(self._buckets.items()):
             if local.state is BucketState.GONE:
                 del self._buckets[bucket]
@@ -96,7 +98,7 @@ class StagingWorkers:
         return [local for local, _ in self._buckets.values()]
 
     async def close(self) -> None:
-        """Wait for what was handed over."""
+        """Wait for everything that was submitted."""
         self._is_closed = True
         loop = asyncio.get_running_loop()
         for thread in self._threads:

@@ -1,4 +1,4 @@
-"""A nearly full disk: puts are refused before their rows could find no room, and nothing is compacted meanwhile."""
+"""A nearly full disk: puts are refused before there is no room for their rows, and nothing is compacted meanwhile."""
 
 from __future__ import annotations
 
@@ -62,7 +62,7 @@ def test_without_a_reserve_nothing_is_refused(tmp_path: Path) -> None:
     store.close()
 
 
-def test_compaction_rests_while_the_files_would_not_fit_twice(tmp_path: Path) -> None:
+def test_compaction_pauses_without_room_for_a_second_copy(tmp_path: Path) -> None:
     disk, store, _, room = _room(tmp_path)
     room.steer_compaction()
     for _ in range(limits.COMPACT_FILES + 2):
@@ -75,15 +75,15 @@ def test_compaction_rests_while_the_files_would_not_fit_twice(tmp_path: Path) ->
     store.close()
 
 
-def test_stores_that_rest_are_one_event(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+def test_paused_stores_are_one_event(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     _, store, _, room = _room(tmp_path)
     room.steer_compaction()
     store.close()
-    said = [record for record in caplog.records if "is not compacted" in record.getMessage()]
+    said = [record for record in caplog.records if "compaction of the store" in record.getMessage()]
     assert [getattr(record, "is_counted", False) for record in said] == [True]
 
 
-def test_files_that_pile_up_press_until_they_are_compacted(tmp_path: Path) -> None:
+def test_piled_up_files_cause_back_pressure_until_they_are_compacted(tmp_path: Path) -> None:
     disk, store, _, room = _room(tmp_path)
     room.steer_compaction()
     while _files(store) < limits.PRESSURE_FILES:

@@ -1,4 +1,4 @@
-"""Rows of large puts are left as they came, and say the same as one dict of all."""
+"""Large puts keep their own dicts, and lookups give the same result as one merged dict."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ def _found(rows: Generation, keys: list[bytes], key_count: int) -> Rows:
     return found
 
 
-def test_any_mixture_of_puts_and_questions_gives_what_one_dict_gives(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_any_mixture_of_puts_and_lookups_matches_one_dict(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(generation, "MIN_PART_ROWS", 4)
     monkeypatch.setattr(generation, "MAX_PARTS", 5)
     choice = random.Random(5)
@@ -31,7 +31,7 @@ def test_any_mixture_of_puts_and_questions_gives_what_one_dict_gives(monkeypatch
         assert _found(rows, keys, asked) == model
 
 
-def test_large_puts_are_not_copied_until_many_keys_are_asked_for() -> None:
+def test_large_puts_are_not_copied_until_many_keys_are_looked_up() -> None:
     rows = Generation()
     puts: list[Rows] = [{b"%d %d" % (put, row): b"1" for row in range(MIN_PART_ROWS)} for put in range(3)]
     for put in puts:

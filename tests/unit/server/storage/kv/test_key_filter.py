@@ -1,4 +1,4 @@
-"""The filter never says of a key that was noted that it is new, and seldom the other way; its memory has a limit."""
+"""The filter never takes an added key for a new one, and seldom a new key for an old one; its memory has a limit."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ def _numbered(start: int, end: int) -> list[bytes]:
 
 @given(st.lists(st.lists(st.binary(min_size=1, max_size=20), max_size=8), max_size=8), st.randoms())
 @settings(max_examples=examples(50), deadline=None)
-def test_noted_keys_are_always_found(batches: list[list[bytes]], choice: Any) -> None:
+def test_added_keys_are_always_found(batches: list[list[bytes]], choice: Any) -> None:
     known, noted = KeyFilter(FilterMemory(MEGABYTE)), set()
     for keys in batches:
         if choice.random() < 0.5:
@@ -39,7 +39,7 @@ def test_noted_keys_are_always_found(batches: list[list[bytes]], choice: Any) ->
     assert found.all()
 
 
-def test_new_keys_are_seldom_taken_for_old_ones_also_over_layers() -> None:
+def test_new_keys_are_seldom_taken_for_old_ones_in_any_layer() -> None:
     known = KeyFilter(FilterMemory(MEGABYTE))
     mistaken = 0
     count = 6 * FIRST_LAYER_KEYS
@@ -53,7 +53,7 @@ def test_new_keys_are_seldom_taken_for_old_ones_also_over_layers() -> None:
     assert found.all()
 
 
-def test_keys_of_small_batches_are_noted_too() -> None:
+def test_keys_of_small_batches_are_added_too() -> None:
     known = KeyFilter(FilterMemory(MEGABYTE))
     keys = _numbered(0, 2 * MAX_QUEUED_KEYS + 7)
     for key in keys:

@@ -1,4 +1,4 @@
-"""Rows that wait for the disk and rows of late: newest wins, failed ones are taken back, memory has a limit."""
+"""Pending rows and recently written rows: the newest wins, failed ones are taken back, memory has a limit."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def _known(buffer: PreWriteBuffer, keys: list[bytes] = KEYS) -> dict[bytes, byte
     return {key: value for place, (key, value) in enumerate(zip(keys, values, strict=True)) if place not in unknown}
 
 
-def test_the_newest_value_of_a_key_is_known_also_when_it_is_applied() -> None:
+def test_the_newest_value_of_a_key_is_known_even_after_it_is_applied() -> None:
     buffer = _buffer()
     buffer.add(_append(2), {b"a": b"1", b"b": b"1"}, 2)
     buffer.add(_append(4), {b"a": None, b"c": b"2"}, 0)
@@ -59,7 +59,7 @@ def test_failed_puts_are_taken_back() -> None:
     assert buffer.size_bytes == 0
 
 
-def test_old_rows_are_forgotten_but_not_those_that_wait() -> None:
+def test_old_rows_are_evicted_but_not_pending_ones() -> None:
     buffer = _buffer(limit_rows=4)
     waiting = [bytes((number,)) for number in range(10)]
     for number, key in enumerate(waiting):
@@ -75,7 +75,7 @@ def test_old_rows_are_forgotten_but_not_those_that_wait() -> None:
     assert 2 <= len(known) <= 6
 
 
-def test_the_younger_generation_is_right_about_keys_that_both_know() -> None:
+def test_the_younger_generation_wins_for_keys_in_both() -> None:
     buffer = _buffer(limit_rows=8)
     buffer.add(_append(1), {b"a": b"1", b"b": b"1", b"c": None, b"d": b"1", b"e": b"1"}, 4)  # these become old
     buffer.take_up_to(1)
@@ -97,7 +97,7 @@ def test_a_failed_put_between_generations_leaves_no_trace() -> None:
     assert list(buffer.puts) == [waiting]
 
 
-def test_buckets_share_the_memory_and_the_quiet_ones_forget_first() -> None:
+def test_buckets_share_the_memory_and_idle_ones_evict_first() -> None:
     recent = RecentRows(10 * ROW_BYTES)
     quiet, waiting, busy = (PreWriteBuffer(recent) for _ in range(3))
     for number in range(4):

@@ -22,7 +22,7 @@ class _Bucket:
         self.is_flushing = True
 
 
-def test_over_the_limit_one_bucket_after_the_other_is_flushed_the_oldest_first() -> None:
+def test_over_the_limit_buckets_are_flushed_one_by_one_oldest_first() -> None:
     used = 10
     unflushed = UnflushedBuckets(10, lambda: used)
     first, second, third = (_Bucket(unflushed) for _ in range(3))

@@ -64,7 +64,7 @@ def test_several_batches_in_one_append(bench: LogBench, log: BucketLog) -> None:
     assert [header.base_offset for header, _ in read_all(log)] == [0, 2, 3]
 
 
-def test_a_cut_off_batch_at_the_end_does_not_count(bench: LogBench, log: BucketLog) -> None:
+def test_an_incomplete_batch_at_the_end_is_ignored(bench: LogBench, log: BucketLog) -> None:
     whole = batch_of(2)
     bench.append_and_wait(log, whole + whole[:50])
     assert log.high_watermark == 2
@@ -90,7 +90,7 @@ def test_damaged_batches_are_refused(bench: LogBench, log: BucketLog) -> None:
     assert read_all(log) == []
 
 
-def test_a_batch_that_takes_other_offsets_than_it_has_rows_is_refused(bench: LogBench, log: BucketLog) -> None:
+def test_a_batch_whose_offsets_do_not_match_its_rows_is_refused(bench: LogBench, log: BucketLog) -> None:
     from fluss.codec.crc import crc32c
 
     header = read_header(batch_of(3))
@@ -173,7 +173,7 @@ def test_written_comes_before_durable_and_both_come_once(bench: LogBench, log: B
     assert events[2:] == ["late written", "late durable"]
 
 
-def test_listeners_see_the_new_high_watermark_and_a_broken_one_harms_nobody(bench: LogBench, log: BucketLog) -> None:
+def test_listeners_see_the_new_high_watermark_and_a_broken_one_is_harmless(bench: LogBench, log: BucketLog) -> None:
     seen: list[int] = []
 
     def broken() -> None:

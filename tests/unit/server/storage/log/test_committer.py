@@ -16,7 +16,7 @@ from tools.waiting import patience
 
 
 class SlowSyncs(FileSystem):
-    """Syncs wait for a permission, so that work piles up behind them."""
+    """Syncs wait until the test allows them, so that work piles up behind them."""
 
     def __init__(self) -> None:
         self.may_sync = threading.Event()
@@ -170,7 +170,7 @@ def test_a_defect_while_writing_stops_one_bucket_and_not_the_thread(tmp_path: Pa
 
 
 class DefectiveSyncs(NoSyncFiles):
-    """A sync of one bucket's log raises what no disk raises."""
+    """A sync of one bucket's log raises an exception that no disk raises."""
 
     def __init__(self) -> None:
         self._defective: set[int] = set()

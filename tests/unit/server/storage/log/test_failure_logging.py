@@ -1,4 +1,4 @@
-"""What a disk or the system refuses has a line in the log of the server, not only an answer to somebody."""
+"""Failures of the disk or the system are logged by the server, not only returned to a client."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from tests.support.storage.faulty_files import NoSyncFiles
 
 
 class NoMoreFiles(NoSyncFiles):
-    """As at the limit of open files: no file can be made."""
+    """No file can be created, as at the limit of open files."""
 
     is_refusing = False
 
@@ -30,7 +30,7 @@ class NoMoreFiles(NoSyncFiles):
         return super().open_write(path)
 
 
-def test_a_segment_that_cannot_be_made(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+def test_a_segment_that_cannot_be_created(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     files = NoMoreFiles()
     bench = LogBench(tmp_path, files, options=LogOptions(segment_bytes=100))
     log = bench.open()

@@ -21,7 +21,7 @@ sets = st.lists(st.tuples(st.integers(1, 5), st.integers(48, 400), st.integers(0
 
 
 def _build(interval: int, appended: list[tuple[int, int, int]]) -> tuple[SegmentIndex, list[tuple[int, int, int, int]]]:
-    """An index and the sets in it as (first offset, last offset, position, timestamp)."""
+    """An index and the appends in it as (first offset, last offset, position, timestamp)."""
     index = SegmentIndex(interval)
     offset = position = timestamp = 0
     model = []
@@ -34,8 +34,8 @@ def _build(interval: int, appended: list[tuple[int, int, int]]) -> tuple[Segment
     return index, model
 
 
-def test_entries_as_the_format_says() -> None:
-    """More than the interval since the last entry: last offset and start of the new set, big-endian."""
+def test_entries_have_the_documented_format() -> None:
+    """More than the interval after the last entry: last offset and start of the new append, big-endian."""
     index = SegmentIndex(100)
     index.add(0, 4, 0, 101, 5)
     index.add(5, 6, 101, 60, 9)
@@ -45,7 +45,7 @@ def test_entries_as_the_format_says() -> None:
 
 
 @given(st.integers(1, 500), sets)
-def test_lookups_lead_to_a_set_at_or_before_the_offset(interval: int, appended: list[tuple[int, int, int]]) -> None:
+def test_lookups_find_an_append_at_or_before_the_offset(interval: int, appended: list[tuple[int, int, int]]) -> None:
     index, model = _build(interval, appended)
     entries = index.offset_bytes(0, len(index.offsets))
     times = index.time_bytes(0, len(index.timestamps))
@@ -85,7 +85,7 @@ def test_rollback_restores_the_state_before_an_append(
 
 
 @given(st.integers(1, 300), sets)
-def test_loading_what_was_stored(interval: int, appended: list[tuple[int, int, int]]) -> None:
+def test_stored_entries_can_be_loaded(interval: int, appended: list[tuple[int, int, int]]) -> None:
     index, _ = _build(interval, appended)
     loaded = SegmentIndex(interval)
     loaded.load(index.offset_bytes(0, len(index.offsets)), index.time_bytes(0, len(index.timestamps)))
@@ -109,7 +109,7 @@ batches = st.lists(st.builds(WriterBatch, st.integers(0, 2**31 - 1), big, big, b
 
 
 @given(st.tuples(big, big, big, big, big), count, count, st.dictionaries(big, batches, max_size=5), st.booleans())
-def test_checkpoints_come_back(
+def test_checkpoints_survive_a_round_trip(
     numbers: tuple[int, int, int, int, int],
     offsets: int,
     times: int,

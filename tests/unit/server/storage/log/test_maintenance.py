@@ -41,7 +41,7 @@ def test_rolling_on_demand(bench: LogBench) -> None:
 
 
 def test_a_sealed_segment_says_whether_its_index_files_are_complete(bench: LogBench) -> None:
-    """Who copies the files before the next checkpoint copies a part of the index, for ever."""
+    """A copy of the files before the next checkpoint would have only a part of the index, forever."""
     log = bench.open()
     bench.append_and_wait(log, batch_of(2))
     log.roll()
@@ -156,7 +156,7 @@ def test_dropping_an_empty_and_a_closed_bucket(bench: LogBench) -> None:
     assert not (bench.directory / "log-1").exists()
 
 
-def test_the_index_files_of_a_reopened_segment_go_on_where_they_were(tmp_path: Path) -> None:
+def test_the_index_files_of_a_reopened_segment_continue_where_they_ended(tmp_path: Path) -> None:
     options = LogOptions(segment_bytes=5000, index_interval_bytes=150)
     bench = LogBench(tmp_path, NoSyncFiles(), options=options)
     straight = bench.open("straight")

@@ -111,7 +111,7 @@ class BucketLogModel(RuleBasedStateMachine):
 
     @rule(clean=st.booleans())
     def restart(self, clean: bool) -> None:
-        """Close, or just forget the log, as a killed process does."""
+        """Close the log, or drop it without closing, as a killed process does."""
         if clean:
             self.log.close()
         else:

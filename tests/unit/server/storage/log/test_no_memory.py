@@ -1,4 +1,4 @@
-"""Memory and threads that the system does not give: appends fail, none waits for ever, and the log goes on."""
+"""The system runs out of memory or threads: appends fail, none waits forever, and the log continues to work."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ class Threads:
 
 
 class NoMemoryToWrite(FileSystem):
-    """The next `failures` writes write a part and then find no memory."""
+    """The next `failures` writes write a part and then run out of memory."""
 
     failures = 0
 
@@ -45,7 +45,7 @@ class NoMemoryToWrite(FileSystem):
 
 
 def offsets(bench: LogBench, name: str = "log-0") -> list[int]:
-    """What a process finds that opens the bucket after this one."""
+    """The offsets that the next process finds when it opens the bucket."""
     bench.close()
     other = LogBench(bench.directory)
     found = [header.base_offset for header, _ in read_all(other.open(name))]
@@ -82,7 +82,7 @@ def test_without_helpers_the_commit_thread_syncs_alone(tmp_path: Path, monkeypat
     assert offsets(bench, "log-3") == list(range(5))
 
 
-def test_without_a_thread_for_files_appends_go_on_and_closing_writes_the_checkpoint(
+def test_without_a_thread_for_files_appends_work_and_closing_writes_the_checkpoint(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     threads = Threads(monkeypatch)
@@ -100,7 +100,7 @@ def test_without_a_thread_for_files_appends_go_on_and_closing_writes_the_checkpo
     other.close()
 
 
-def test_no_memory_for_a_write_fails_its_appends_and_the_bucket_goes_on(
+def test_no_memory_for_a_write_fails_its_appends_and_the_bucket_continues(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     files = NoMemoryToWrite()
@@ -108,7 +108,7 @@ def test_no_memory_for_a_write_fails_its_appends_and_the_bucket_goes_on(
     log = bench.open()
     bench.append_and_wait(log, batch_of(1, writer_id=7, sequence=0))
     files.failures = 1
-    with pytest.raises(FlussError, match="no memory") as caught:
+    with pytest.raises(FlussError, match="out of memory") as caught:
         bench.append_and_wait(log, batch_of(1, writer_id=7, sequence=1))
     assert caught.value.error_code == ErrorCode.LOG_STORAGE_EXCEPTION
     assert [record.getMessage()[:11] for record in caplog.records] == ["appends to "]
@@ -137,7 +137,7 @@ def test_no_memory_while_an_append_is_accepted_leaves_no_trace_of_it(
     assert offsets(bench) == [0, 1]
 
 
-def test_whatever_fails_around_a_group_its_appends_are_answered_and_other_buckets_go_on(
+def test_after_any_failure_in_a_group_its_appends_are_answered_and_other_buckets_continue(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     bench = LogBench(tmp_path)
@@ -148,13 +148,13 @@ def test_whatever_fails_around_a_group_its_appends_are_answered_and_other_bucket
 
     with monkeypatch.context() as patch:
         patch.setattr(Committer, "_use_writer", no_memory)
-        with pytest.raises(FlussError, match="committing failed"):
+        with pytest.raises(FlussError, match="committing the bucket log failed"):
             bench.append_and_wait(log, batch_of(1))
     assert bench.append_and_wait(other, batch_of(1)).base_offset == 0
     bench.close()
 
 
-def test_no_memory_for_the_report_of_a_bucket_does_not_silence_the_others(
+def test_no_memory_for_the_report_of_a_bucket_does_not_block_the_others(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     bench = LogBench(tmp_path)

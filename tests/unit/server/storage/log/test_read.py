@@ -47,7 +47,7 @@ def test_a_range_starts_at_the_batch_that_contains_the_offset_and_ends_with_its_
     assert size <= 1000
 
 
-def test_a_range_is_cut_by_bytes_but_the_first_batch_is_whole_on_demand(bench: LogBench) -> None:
+def test_a_range_is_limited_by_bytes_but_the_first_batch_is_whole_on_request(bench: LogBench) -> None:
     log = _filled(bench, 5)
     size = 48 + 50
     assert len(log.read(0, 10, whole_first_batch=True).view) == size
@@ -56,7 +56,7 @@ def test_a_range_is_cut_by_bytes_but_the_first_batch_is_whole_on_demand(bench: L
     assert len(log.read(0, 0, whole_first_batch=False).view) == 0
 
 
-def test_outside_of_the_log(bench: LogBench) -> None:
+def test_offsets_outside_the_log_are_refused(bench: LogBench) -> None:
     log = _filled(bench, 30)
     assert log.read(60, 100).first_batch_offset == -1
     for offset in (-1, 61):

@@ -52,7 +52,7 @@ def test_sequences_wrap() -> None:
     assert repeated.base_offset == 0
 
 
-def test_taking_back_leaves_a_full_window() -> None:
+def test_a_rollback_leaves_a_full_window() -> None:
     """Ten batches of which five are durable: the durable five are still there when the others are taken back."""
     state = _state(10, durable_offset=0)
     for sequence in range(10, 16):

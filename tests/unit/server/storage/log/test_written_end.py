@@ -1,4 +1,4 @@
-"""Where a log ends, seen from another process."""
+"""The end of a log, determined by another process."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def test_it_follows_every_append_and_every_restart(tmp_path: Path) -> None:
         bench.close()
 
 
-def test_a_torn_end_does_not_count(tmp_path: Path) -> None:
+def test_a_torn_end_is_ignored(tmp_path: Path) -> None:
     bench = LogBench(tmp_path, NoSyncFiles())
     log = bench.open()
     bench.append_and_wait(log, batch_of(2))
@@ -43,7 +43,7 @@ def test_a_torn_end_does_not_count(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("place", [0, 8, 30, 60])
 def test_damage_does_not_end_the_log(tmp_path: Path, place: int) -> None:
-    """A lake may have the rows behind it, which it had read in time or leaves out."""
+    """A lake may have the rows behind the damage, and may have read the damaged ones in time or skipped them."""
     bench = LogBench(tmp_path, NoSyncFiles())
     log = bench.open()
     for _ in range(3):

@@ -1,4 +1,4 @@
-"""What ACLs allow at a tablet, and in which form it refuses."""
+"""Requests that ACLs allow at a tablet, and the form of refusals."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ async def refused(tablet: TabletHarness, key: ApiKey, message: Any) -> int:
     return caught.value.error_code
 
 
-def test_nothing_is_allowed_without_an_acl_and_each_acl_opens_its_door(tmp_path: Path) -> None:
+def test_nothing_is_allowed_without_an_acl_and_each_acl_allows_its_operation(tmp_path: Path) -> None:
     async def scenario() -> None:
         root = {"is_internal": True}
         async with TabletHarness(tmp_path, authorizer_enabled=True) as tablet:

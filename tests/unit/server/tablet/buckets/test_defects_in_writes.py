@@ -1,4 +1,4 @@
-"""What is raised in the middle of a write, though nothing should be, ends that write and no other: nobody hangs."""
+"""An unexpected exception in the middle of a write ends only that write, and no caller hangs."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ def small_steps(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 class Fault:
-    """Lets the calls of a method fail that are asked to."""
+    """Makes chosen calls of a method fail."""
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch, owner: type, name: str, error: Exception) -> None:
         self.is_due: Callable[..., bool] = lambda *_: False
@@ -59,7 +59,7 @@ class Fault:
         monkeypatch.setattr(owner, name, method)
 
     def comes_with(self, call: int, concerns: Callable[..., bool] = lambda *_: True) -> None:
-        """With one of the next calls that it concerns, 0 the very next."""
+        """Fail one of the next matching calls; 0 is the very next one."""
         left = iter([*[False] * call, True])
         self.is_due = lambda *arguments: concerns(*arguments) and next(left, False)
 
@@ -73,12 +73,12 @@ def write_of(table: int, buckets: range, released: list[int]) -> ProduceRequest:
 
 
 def large_batch(table: KvTable) -> bytes:
-    """What is merged and stored in steps."""
+    """A batch that is merged and stored in steps."""
     return table.batch([("put", (key, "a", 0)) for key in LARGE])
 
 
 async def answered(answer: Awaitable[Any]) -> list[Any]:
-    """The results of the buckets, soon enough."""
+    """The results of the buckets, with a time limit."""
     found = await asyncio.wait_for(answer, patience(30.0))
     return list(found.buckets_resp)
 
@@ -87,7 +87,7 @@ def codes(results: list[Any]) -> list[int]:
     return [result.error_code if result.HasField("error_code") else 0 for result in results]
 
 
-def test_a_defect_at_one_bucket_leaves_the_others_and_the_writes_behind(
+def test_a_defect_in_one_bucket_does_not_affect_others_or_later_writes(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     async def scenario() -> None:
@@ -108,7 +108,7 @@ def test_a_defect_at_one_bucket_leaves_the_others_and_the_writes_behind(
     asyncio.run(scenario())
 
 
-def test_a_bucket_whose_opening_cannot_begin_is_opened_later(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_bucket_whose_opening_cannot_start_is_opened_later(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     async def scenario() -> None:
         async with TabletHarness(tmp_path) as tablet:
             table = KvTable.create(tablet)
@@ -125,7 +125,7 @@ def test_a_bucket_whose_opening_cannot_begin_is_opened_later(tmp_path: Path, mon
     asyncio.run(scenario())
 
 
-def test_a_put_that_cannot_be_ended_does_not_stop_those_behind(tmp_path: Path) -> None:
+def test_a_put_that_cannot_be_finished_does_not_block_later_ones(tmp_path: Path) -> None:
     def defect() -> None:
         raise RuntimeError("the buffer cannot be given back")
 
@@ -148,7 +148,9 @@ def test_a_put_that_cannot_be_ended_does_not_stop_those_behind(tmp_path: Path) -
 
 
 @pytest.mark.parametrize("call", [0, 1])
-def test_rows_that_cannot_be_stored_have_an_answer(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, call: int) -> None:
+def test_puts_whose_rows_cannot_be_stored_are_answered(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, call: int
+) -> None:
     async def scenario() -> None:
         disk = HeldFiles()
         async with TabletHarness(tmp_path, files=disk) as tablet:
@@ -176,7 +178,7 @@ def test_rows_that_cannot_be_stored_have_an_answer(tmp_path: Path, monkeypatch: 
     asyncio.run(scenario())
 
 
-def test_steps_that_fail_are_answers_too(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_puts_with_failing_steps_are_answered_too(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     async def scenario() -> None:
         async with TabletHarness(tmp_path) as tablet:
             table = KvTable.create(tablet)
@@ -204,7 +206,7 @@ def test_steps_that_fail_are_answers_too(tmp_path: Path, monkeypatch: pytest.Mon
     asyncio.run(scenario())
 
 
-def test_a_note_that_fails_holds_up_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_failing_sync_report_delays_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     async def scenario() -> None:
         async with TabletHarness(tmp_path, log_flush="interval", log_flush_interval_ms=1) as tablet:
             table = KvTable.create(tablet)

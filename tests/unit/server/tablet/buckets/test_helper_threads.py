@@ -1,4 +1,4 @@
-"""Work for helper threads that the system does not give."""
+"""Work for helper threads when the system has no thread left."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Lines about buckets that cannot be opened: damaged ones have one each, a full disk is one event for all of them."""
+"""Log lines about buckets that cannot be opened: one per damaged bucket, and one event for all on a full disk."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ BUCKETS = 40
 
 
 class Refusing(FileSystem):
-    """A disk on which no directory of a bucket can be looked at."""
+    """A disk on which no bucket directory can be read."""
 
     def __init__(self, number: int) -> None:
         self._number = number
@@ -32,7 +32,7 @@ class Refusing(FileSystem):
 
 
 class Lines(logging.Handler):
-    """Keeps what is said about openings."""
+    """Keeps the log lines about openings."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -40,7 +40,7 @@ class Lines(logging.Handler):
         self.addFilter(Repetitions(self))
 
     def emit(self, record: logging.LogRecord) -> None:
-        if "cannot be opened" in str(record.msg):
+        if "cannot open" in str(record.msg):
             self.texts.append(record.getMessage())
 
 

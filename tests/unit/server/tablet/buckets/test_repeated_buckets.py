@@ -1,4 +1,4 @@
-"""Requests that name buckets again and again: each counts once, and long work lets others in between."""
+"""Requests that name buckets repeatedly: each counts once, and long work lets other requests run in between."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from fluss.server.runtime.long_work import TIME_SLICE_SECONDS
 from fluss.server.runtime.time_slices import TimeSlices
 from fluss.server.storage.log import incoming
 from fluss.server.tablet.buckets import write_requests
-from fluss.server.tablet.buckets.asked_buckets import MAX_BUCKETS_OF_UNKNOWN_TABLE
+from fluss.server.tablet.buckets.requested_buckets import MAX_BUCKETS_OF_UNKNOWN_TABLE
 from fluss.server.tablet.log.fetch import MAX_TABLES_OF_A_FETCH
 from tests.support.harness.event_loop import in_event_loop
 from tests.support.harness.kv_tablet import KvTable
@@ -31,7 +31,7 @@ TIMES = 1_000
 ROW = (1, "a", 2)
 
 
-def test_a_log_bucket_is_asked_about_once(tmp_path: Path) -> None:
+def test_a_log_bucket_is_answered_once(tmp_path: Path) -> None:
     async def scenario() -> None:
         async with TabletHarness(tmp_path) as tablet:
             table = tablet.create_table("t", bucket_count=2)
@@ -56,7 +56,7 @@ def test_more_buckets_than_a_table_has_are_refused_at_once(tmp_path: Path) -> No
                 answer = await tablet.call(ApiKey.LIST_OFFSETS, request)
                 assert len(answer.buckets_resp) == 5, "each has its own error"
                 request.bucket_id[:] = many
-                with pytest.raises(FlussError, match="cannot have") as raised:
+                with pytest.raises(FlussError, match="can have; refresh") as raised:
                     await tablet.call(ApiKey.LIST_OFFSETS, request)
                 assert raised.value.error_code == ErrorCode.UNKNOWN_TABLE_OR_BUCKET_EXCEPTION
 
@@ -79,13 +79,13 @@ def test_a_bucket_is_fetched_once(tmp_path: Path) -> None:
     asyncio.run(scenario())
 
 
-def test_a_fetch_has_not_too_many_tables(tmp_path: Path) -> None:
+def test_a_fetch_with_too_many_tables_is_refused(tmp_path: Path) -> None:
     async def scenario() -> None:
         async with TabletHarness(tmp_path) as tablet:
             request = pb.FetchLogRequest(follower_server_id=-1, max_bytes=1 << 20)
             for _ in range(MAX_TABLES_OF_A_FETCH + 1):
                 request.tables_req.add(table_id=1, projection_pushdown_enabled=False)
-            with pytest.raises(FlussError, match="tables, more than") as raised:
+            with pytest.raises(FlussError, match="tables, at most") as raised:
                 await tablet.call(ApiKey.FETCH_LOG, request)
             assert raised.value.error_code == ErrorCode.CORRUPT_MESSAGE
 
@@ -102,7 +102,7 @@ def test_a_write_names_a_bucket_once(tmp_path: Path) -> None:
                 await tablet.begin(ApiKey.PRODUCE_LOG, twice)
             assert raised.value.error_code == ErrorCode.CORRUPT_MESSAGE
             many = write_request(table, range(2 + MAX_BUCKETS_OF_UNKNOWN_TABLE + 1))
-            with pytest.raises(FlussError, match="cannot have") as raised:
+            with pytest.raises(FlussError, match="can have; refresh") as raised:
                 await tablet.begin(ApiKey.PRODUCE_LOG, many)
             assert raised.value.error_code == ErrorCode.UNKNOWN_TABLE_OR_BUCKET_EXCEPTION
             assert ids_of((await tablet.fetch(table)).records) == [7], "nothing was written"
@@ -134,7 +134,7 @@ def test_writes_to_many_buckets_are_taken_up_in_steps(tmp_path: Path, monkeypatc
     asyncio.run(scenario())
 
 
-def test_a_write_has_not_too_many_batches(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_write_with_too_many_batches_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(incoming, "MAX_BATCHES_OF_A_WRITE", 3)
 
     async def scenario() -> None:
@@ -181,7 +181,7 @@ async def test_turns_end_with_their_time() -> None:
 
 
 @pytest.mark.parametrize("key", [ApiKey.LOOKUP, ApiKey.PREFIX_LOOKUP, ApiKey.SPLIT_KV])
-def test_others_come_in_between(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, key: ApiKey) -> None:
+def test_other_requests_are_served_in_between(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, key: ApiKey) -> None:
     async def scenario() -> None:
         async with TabletHarness(tmp_path) as tablet:
             table = KvTable.create(tablet)
@@ -206,7 +206,7 @@ def many_parts(key: ApiKey, table: KvTable) -> Any:
 
 
 async def loop_steps_during(tablet: TabletHarness, key: ApiKey, request: Any) -> int:
-    """How often the event loop came round while the request was served."""
+    """The number of rounds of the event loop while the request was served."""
     answer = asyncio.ensure_future(tablet.call(key, request, api_version=1 if key is not ApiKey.SPLIT_KV else 0))
     steps = 0
     while not answer.done():

@@ -20,14 +20,14 @@ DROPPED = 12
 
 
 def live_objects() -> Counter[str]:
-    """How many objects of our own there are, by type."""
+    """The number of live objects of our own classes, by type."""
     gc.collect()
     kinds = (type(each) for each in gc.get_objects())
     return Counter(kind.__qualname__ for kind in kinds if str(kind.__module__).startswith("fluss."))
 
 
 async def use_and_drop(tablet: TabletHarness, number: int) -> None:
-    """Everything after which a tablet remembers something: numbered puts, lookups, projected fetches, split points."""
+    """Do everything for which a tablet keeps state: auto-increment puts, lookups, projected fetches, split points."""
     table = KvTable.create(tablet, f"t{number}", schema={"auto_increment_column": ["score"]})
     assert (await table.upsert((1, "a", None), targets=[0, 1])).error_code == 0
     lookup = pb.LookupRequest(table_id=table.table_id)

@@ -1,4 +1,4 @@
-"""What ACLs allow on primary-key tables: every call, each refusal as the result of a bucket."""
+"""ACLs on primary-key tables, for every call: each refusal is the result of a bucket."""
 
 from __future__ import annotations
 
@@ -94,13 +94,13 @@ async def test_one_user_cannot_hold_all_scans_of_a_bucket(tmp_path: Path) -> Non
         await table.upsert((1, "a", 1), (2, "b", 2))
         answers = [await opened(table, "ann") for _ in range(4)]
         assert [answer.error_code for answer in answers] == [0, 0, 0, ErrorCode.TOO_MANY_SCANNERS]
-        assert "User:ann has 3 scans of the bucket" in answers[-1].error_message
+        assert "User:ann has 3 of the bucket" in answers[-1].error_message
         assert (await opened(table, "bob")).error_code == 0
         assert (await opened(table, "bob")).error_code == ErrorCode.TOO_MANY_SCANNERS
 
 
 @in_event_loop
-async def test_users_who_are_all_the_same_share_all_scans(tmp_path: Path) -> None:
+async def test_users_without_login_share_all_scans(tmp_path: Path) -> None:
     async with TabletHarness(tmp_path, kv_scanner_max_per_bucket=2) as tablet:
         table = KvTable.create(tablet)
         await table.upsert((1, "a", 1), (2, "b", 2))
@@ -109,8 +109,8 @@ async def test_users_who_are_all_the_same_share_all_scans(tmp_path: Path) -> Non
 
 
 @in_event_loop
-async def test_permissions_come_before_buckets(tmp_path: Path) -> None:
-    """A request of somebody without permission looks for no bucket, however many it names."""
+async def test_permissions_are_checked_before_buckets(tmp_path: Path) -> None:
+    """For a request without permission no bucket is looked up, however many it names."""
     async with TabletHarness(tmp_path, authorizer_enabled=True) as tablet:
         call = tablet.coordinator.call
         tablet.coordinator.call = lambda key, message, **more: call(  # type: ignore[method-assign]

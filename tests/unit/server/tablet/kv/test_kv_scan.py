@@ -1,4 +1,4 @@
-"""SCAN_KV: whole scans of a moment, the rules of the calls, limits, expiry, buckets that go away."""
+"""SCAN_KV: whole scans as of one moment, the rules of the calls, limits, expiry, buckets that are closed."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from fluss.protocol.api_keys import ApiKey
 from fluss.server.apis.authorizer import Authorizer
 from fluss.server.runtime.handlers import RequestContext
 from fluss.server.tablet.buckets.access import TableAccess
-from fluss.server.tablet.kv import reading
+from fluss.server.tablet.kv import kv_reads
 from fluss.server.tablet.kv.kv_scan import ScanKvApi, ScanLimits
 from tests.support.harness.event_loop import in_event_loop
 from tests.support.harness.kv_tablet import KvTable
@@ -94,7 +94,7 @@ async def test_an_empty_bucket_has_no_scanner(tmp_path: Path) -> None:
 
 @in_event_loop
 async def test_limits_of_rows_and_bytes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(reading, "STEP_ROWS", 2)
+    monkeypatch.setattr(kv_reads, "STEP_ROWS", 2)
     async with TabletHarness(tmp_path) as tablet:
         table = KvTable.create(tablet)
         await table.upsert(*TEN_ROWS)
@@ -108,7 +108,7 @@ async def test_limits_of_rows_and_bytes(tmp_path: Path, monkeypatch: pytest.Monk
 
 
 @in_event_loop
-async def test_calls_that_make_no_sense(tmp_path: Path) -> None:
+async def test_invalid_calls(tmp_path: Path) -> None:
     async with TabletHarness(tmp_path) as tablet:
         table = KvTable.create(tablet)
         await table.upsert(*TEN_ROWS)
@@ -148,7 +148,7 @@ async def test_closing(tmp_path: Path) -> None:
 
 @in_event_loop
 async def test_one_call_at_a_time(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(reading, "STEP_ROWS", 1)
+    monkeypatch.setattr(kv_reads, "STEP_ROWS", 1)
     async with TabletHarness(tmp_path) as tablet:
         table = KvTable.create(tablet)
         await table.upsert(*TEN_ROWS)
@@ -160,7 +160,7 @@ async def test_one_call_at_a_time(tmp_path: Path, monkeypatch: pytest.MonkeyPatc
 
 
 @in_event_loop
-async def test_at_most_so_many_scans(tmp_path: Path) -> None:
+async def test_the_number_of_scans_is_limited(tmp_path: Path) -> None:
     async with TabletHarness(tmp_path, kv_scanner_max_per_server=9) as tablet:
         table, other = KvTable.create(tablet), KvTable.create(tablet, "other")
         for each in (table, other):
@@ -198,7 +198,7 @@ async def test_a_timer_closes_idle_scans(tmp_path: Path) -> None:
         table = KvTable.create(tablet)
         await table.upsert(*TEN_ROWS)
         api = ScanKvApi(
-            reading.KvReads(tablet.service.registry, _everything_allowed(tablet)),
+            kv_reads.KvReads(tablet.service.registry, _everything_allowed(tablet)),
             lambda: tablet.coordinator.now_ms,
             ScanLimits(sweep_interval_ms=1),
         )
@@ -252,7 +252,7 @@ def damage_the_middle(directory: Path) -> None:
 
 @pytest.fixture
 def no_garbage_collection() -> Iterator[None]:
-    """What is to be let go is let go at once, not when the collector happens to run."""
+    """Objects must be released at once, not when the collector happens to run."""
     gc.collect()
     gc.disable()
     yield
@@ -261,7 +261,7 @@ def no_garbage_collection() -> Iterator[None]:
 
 @pytest.mark.usefixtures("no_garbage_collection")
 @in_event_loop
-async def test_a_damaged_file_is_an_error_and_no_short_scan(tmp_path: Path) -> None:
+async def test_a_damaged_file_is_an_error_and_not_a_short_scan(tmp_path: Path) -> None:
     async with TabletHarness(tmp_path) as tablet:
         table = KvTable.create(tablet)
         chance = random.Random(1)
@@ -278,7 +278,7 @@ async def test_a_damaged_file_is_an_error_and_no_short_scan(tmp_path: Path) -> N
 
 
 async def _first_that_works(tablet: TabletHarness, table: KvTable, **more: int) -> pb.ScanKvResponse:
-    """The beginning of a scan as soon as the bucket is open again."""
+    """The first answer of a scan, as soon as the bucket is open again."""
     answers: list[pb.ScanKvResponse] = []
 
     async def works() -> bool:
@@ -307,7 +307,7 @@ async def test_a_store_that_fails_ends_its_scans(tmp_path: Path) -> None:
 
 
 class Account:
-    """What a connection would note of the answers that are made for it."""
+    """Counts bytes like a connection for which answers are built."""
 
     def __init__(self) -> None:
         self.collected_bytes = 0
@@ -322,7 +322,7 @@ class Account:
 
 @in_event_loop
 async def test_rows_count_while_they_are_collected(tmp_path: Path) -> None:
-    """Two hundred scans of 10 MB each must not be in memory before anybody counts them."""
+    """Two hundred scans of 10 MB each must not be in memory before they are counted."""
     async with TabletHarness(tmp_path) as tablet:
         table = KvTable.create(tablet)
         await table.upsert(*[(number, "x" * 100_000, number) for number in range(10)])

@@ -1,4 +1,4 @@
-"""SPLIT_KV and SCAN_KV_RANGE: pieces that have every row once, samples that are remembered, refusals."""
+"""SPLIT_KV and SCAN_KV_RANGE: ranges that have every row once, cached samples, refusals."""
 
 from __future__ import annotations
 
@@ -13,8 +13,8 @@ from fluss.errors import ErrorCode, FlussError
 from fluss.protocol import fluss_api_pb2 as pb
 from fluss.protocol import kv_range_api_pb2 as range_pb
 from fluss.protocol.api_keys import ApiKey
-from fluss.server.storage.kv.pieces import KeySample
-from fluss.server.tablet.kv import kv_split, reading
+from fluss.server.storage.kv.split_points import KeySample
+from fluss.server.tablet.kv import kv_reads, kv_split
 from tests.support.harness.event_loop import in_event_loop
 from tests.support.harness.kv_tablet import KvTable
 from tests.support.harness.tablet import TabletHarness
@@ -31,7 +31,7 @@ async def split(table: KvTable, *, piece_bytes: int = 1 << 40, piece_rows: int |
 
 
 async def scanned(table: KvTable, first_key: bytes | None, end_key: bytes | None, size: int = 1000) -> list[int]:
-    """The ids of a range, in the order in which they come."""
+    """The ids in a range, in the order in which they are returned."""
     request = range_pb.ScanKvRangeRequest(batch_size_bytes=size, first_key=first_key, end_key=end_key)
     request.bucket_scan_req.table_id, request.bucket_scan_req.bucket_id = table.table_id, 0
     answer = await table.tablet.call(ApiKey.SCAN_KV_RANGE, request)
@@ -50,7 +50,7 @@ async def scanned(table: KvTable, first_key: bytes | None, end_key: bytes | None
 
 
 @in_event_loop
-async def test_pieces_have_every_row_once(tmp_path: Path) -> None:
+async def test_ranges_have_every_row_once(tmp_path: Path) -> None:
     async with TabletHarness(tmp_path) as tablet:
         table = KvTable.create(tablet)
         await table.upsert(*ROWS)
@@ -78,7 +78,7 @@ async def test_sizes(tmp_path: Path) -> None:
         stored = table.kv.store.stored_bytes
         assert len((await split(table, piece_bytes=stored // 4 + 1)).first_keys) == 3
         many = await split(table, piece_bytes=1)
-        assert 900 < len(many.first_keys) < kv_split.MAX_PIECES
+        assert 900 < len(many.first_keys) < kv_split.MAX_RANGES
         for piece_bytes, piece_rows in ((0, None), (-1, None), (1, 0), (1, -1)):
             request = range_pb.SplitKvRequest(table_id=table.table_id, piece_bytes=piece_bytes, piece_rows=piece_rows)
             with pytest.raises(FlussError) as caught:
@@ -110,9 +110,9 @@ async def test_a_sample_serves_until_a_quarter_has_changed(tmp_path: Path, monke
 
 
 @in_event_loop
-async def test_large_stores_go_by_their_files(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_large_stores_are_split_by_their_files(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(kv_split, "SAMPLED_BYTES", 0)
-    monkeypatch.setattr(kv_split, "cuts_between_files", lambda files, pieces: [b"\x81"] if files else None)
+    monkeypatch.setattr(kv_split, "split_points_of_files", lambda files, pieces: [b"\x81"] if files else None)
     async with TabletHarness(tmp_path) as tablet:
         table = KvTable.create(tablet)
         await table.upsert(*ROWS)
@@ -122,8 +122,8 @@ async def test_large_stores_go_by_their_files(tmp_path: Path, monkeypatch: pytes
 
 
 @in_event_loop
-async def test_buckets_that_cannot_be_cut(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(reading, "STEP_ROWS", 10)
+async def test_buckets_that_cannot_be_split(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(kv_reads, "STEP_ROWS", 10)
     monkeypatch.setattr(kv_split, "STEP_ROWS", 10)
     async with TabletHarness(tmp_path) as tablet:
         table = KvTable.create(tablet)

@@ -12,7 +12,7 @@ from fluss.codec.batches.value_batch import decode_value_batch
 from fluss.errors import ErrorCode
 from fluss.protocol import fluss_api_pb2 as pb
 from fluss.protocol.api_keys import ApiKey
-from fluss.server.tablet.kv import bucket_answers, reading
+from fluss.server.tablet.kv import bucket_answers, kv_reads
 from fluss.server.tablet.kv import lookup as lookup_module
 from tests.support.harness.event_loop import in_event_loop
 from tests.support.harness.kv_tablet import COLUMNS, KvTable
@@ -148,7 +148,7 @@ async def test_old_clients_and_tables_whose_keys_they_encode_differently(tmp_pat
 
 @in_event_loop
 async def test_rows_by_prefix(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(reading, "STEP_ROWS", 3)
+    monkeypatch.setattr(kv_reads, "STEP_ROWS", 3)
     async with TabletHarness(tmp_path) as tablet:
         table = KvTable.create(tablet, columns=TWO_KEYS, primary_key=["a", "b"], bucket_key=["a"])
         await table.upsert(*[(a, b, f"{a}/{b}") for a in (1, 2, 129) for b in range(10, 0, -1)])
@@ -166,7 +166,7 @@ async def test_answers_have_a_limit(tmp_path: Path, monkeypatch: pytest.MonkeyPa
     async with TabletHarness(tmp_path) as tablet:
         table = KvTable.create(tablet)
         await table.upsert(*[(number, "x" * 100, None) for number in range(20)])
-        for module in (reading, bucket_answers):
+        for module in (kv_reads, bucket_answers):
             monkeypatch.setattr(module, "MAX_ANSWER_BYTES", 1000)
         monkeypatch.setattr("fluss.server.tablet.kv.kv_limit_scan.MAX_ANSWER_BYTES", 1000)
         keys = [table.key((number,)) for number in range(20)]
@@ -179,7 +179,7 @@ async def test_answers_have_a_limit(tmp_path: Path, monkeypatch: pytest.MonkeyPa
 
 @in_event_loop
 async def test_limited_scans(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(reading, "STEP_ROWS", 4)
+    monkeypatch.setattr(kv_reads, "STEP_ROWS", 4)
     async with TabletHarness(tmp_path) as tablet:
         table = KvTable.create(tablet)
         empty = await limit_scan(table, 3)
@@ -281,7 +281,7 @@ async def test_rows_inserted_into_partitions_of_every_type(tmp_path: Path) -> No
 async def insert_into_partition(
     tablet: TabletHarness, name: str, data_type: dict[str, Any], text: str
 ) -> tuple[Any, KvTable]:
-    """Look up (1, 2) in a partition of a new table, and insert it there; the results of the buckets."""
+    """Look up (1, 2) in a partition of a new table and insert it there; returns the results of the buckets."""
     columns = (*TWO_KEYS[:2], {"name": "p", "data_type": {**data_type, "nullable": False}}, TWO_KEYS[2])
     table = KvTable.create(tablet, name, columns=columns, primary_key=["a", "b", "p"], partition_key=["p"])
     tablet.coordinator.call(ApiKey.CREATE_PARTITION, create_partition(name, False, p=text))

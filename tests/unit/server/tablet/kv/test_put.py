@@ -201,7 +201,7 @@ def test_old_clients_cannot_write_keys_that_they_encode_differently(tmp_path: Pa
     )
 
 
-def test_log_tables_take_no_puts(tmp_path: Path) -> None:
+def test_log_tables_accept_no_puts(tmp_path: Path) -> None:
     async def main() -> None:
         async with TabletHarness(tmp_path) as tablet:
             batch = KvTable.create(tablet, "other").batch([("put", (1, "a", 1))])
@@ -211,8 +211,8 @@ def test_log_tables_take_no_puts(tmp_path: Path) -> None:
     asyncio.run(main())
 
 
-def test_rows_that_cannot_be_stored_are_not_passed_over(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Whatever goes wrong between the buffer and the store: the store fails and is replayed when opened again."""
+def test_rows_that_cannot_be_stored_are_not_skipped(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """After any failure between the buffer and the store, the store fails and is replayed when opened again."""
 
     async def scenario(table: KvTable) -> None:
         await table.upsert((1, "a", 1))

@@ -1,7 +1,7 @@
-"""Puts of all sizes, many of them under way at once, against a dict: what is known of new keys and of rows of late.
+"""Puts of all sizes, many of them in flight at once, against a dict: the key filter and the recent rows.
 
-The memory for rows of late is so small that rows are forgotten all the time, and between the rounds the tablet is
-opened again, which leaves a bucket without its filter of keys.
+The memory for recent rows is so small that rows are evicted all the time, and between the rounds the tablet is opened
+again, which leaves a bucket without its key filter.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""What is stored is what a replay of the changelog gives, also for values that a column cannot hold exactly."""
+"""Stored rows are those that a replay of the changelog gives, even if a column cannot hold the values exactly."""
 
 from __future__ import annotations
 
@@ -113,7 +113,7 @@ def test_keys_that_the_changelog_cannot_hold_are_refused(
     ],
     ids=str,
 )
-def test_only_tables_with_such_columns_are_looked_at(data_type: t.DataType, expected: bool) -> None:
+def test_only_tables_with_such_columns_are_checked(data_type: t.DataType, expected: bool) -> None:
     schema = Schema((Column("id", t.IntType(nullable=False)), Column("c", data_type)), ("id",)).numbered()
     table_format = KvTableFormat(
         {1: schema}, 1, RowFormat.COMPACTED, "ARROW", NO_COMPRESSION, ("id",), KeyEncoding.COMPACTED, counts_rows=True

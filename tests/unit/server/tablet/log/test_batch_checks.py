@@ -1,4 +1,4 @@
-"""Batches with a right checksum and garbage inside are refused, and never keep readers from what is around them."""
+"""Batches with a correct checksum and garbage inside are refused, and never keep readers from other batches."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from tests.support.servers.log_cluster import arrow_batch, ids_of
 
 
 def changed(batch: bytes, body: bytes | None = None, **fields: Any) -> bytes:
-    """The batch with another body or other fields of its header, and with the right checksum for them."""
+    """The batch with another body or other header fields, and with the correct checksum for them."""
     header = read_header(batch)
     body = batch[header.records_start :] if body is None else body
     values = {"record_count": header.record_count, "schema_id": header.schema_id, "append_only": header.append_only}
@@ -58,7 +58,7 @@ GARBAGE = {
 
 @pytest.mark.parametrize("is_first", [True, False], ids=["walked", "compared"])
 def test_garbage_is_refused_and_nothing_of_it_is_stored(tmp_path: Path, is_first: bool) -> None:
-    """The first message of a schema is walked through, later ones are compared with it: both find the same."""
+    """The first message of a schema is parsed, later ones are compared with it: both find the same errors."""
 
     async def scenario() -> None:
         async with TabletHarness(tmp_path) as tablet:
@@ -91,7 +91,7 @@ def with_schema(batch: bytes, schema_id: int) -> bytes:
 
 
 def test_what_is_accepted_can_be_read(tmp_path: Path) -> None:
-    """Whatever bytes of metadata are changed: a batch is refused, or its message is sound for all that numbers tell."""
+    """Whatever metadata bytes are changed, a batch is refused, or all numbers of its message are valid."""
 
     async def scenario() -> None:
         rng = random.Random(3)

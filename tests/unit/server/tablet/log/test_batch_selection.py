@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 from fluss.codec.batches.log_batch import BatchHeader, empty_batch, encode_batch, iter_batches, stamp
 from fluss.codec.buffers import ReadableBuffer
-from fluss.server.tablet.log.batch_selection import MAX_SCANNED_BATCHES, Piece, Selection, select_batches
+from fluss.server.tablet.log.batch_selection import MAX_SCANNED_BATCHES, BatchSelection, RecordBytes, select_batches
 
 
 def log_of(*sizes: int) -> bytes:
@@ -27,12 +27,12 @@ def batches(log: bytes) -> Iterator[tuple[ReadableBuffer, int, BatchHeader]]:
         yield log, position, header
 
 
-def half(buffer: ReadableBuffer, position: int, header: BatchHeader) -> list[Piece]:
+def half(buffer: ReadableBuffer, position: int, header: BatchHeader) -> list[RecordBytes]:
     return [memoryview(buffer)[position : position + header.size // 2]]
 
 
-def select(log: bytes, budget: int, **options: object) -> Selection:
-    selection = Selection()
+def select(log: bytes, budget: int, **options: object) -> BatchSelection:
+    selection = BatchSelection()
     arguments: dict[str, object] = {"first_whole": True, "project": None, "keep": None, **options}
     select_batches(selection, batches(log), budget, **arguments)  # type: ignore[arg-type]
     return selection
@@ -49,7 +49,7 @@ def test_batches_are_added_while_they_fit() -> None:
     assert b"".join(bytes(piece) for piece in two.pieces) == log[: 2 * 148]
 
 
-def test_the_first_batch_comes_whole_if_wanted() -> None:
+def test_the_first_batch_is_whole_on_request() -> None:
     log = log_of(1000, 1000)
     assert select(log, 10).size_bytes == 1048
     nothing = select(log, 10, first_whole=False)
@@ -100,7 +100,7 @@ def test_a_full_budget_hides_the_filtered_end() -> None:
     assert found.filtered_end_offset is None
 
 
-def test_a_scan_ends_after_its_limit_and_says_how_far_it_came() -> None:
+def test_a_scan_ends_after_its_limit_and_reports_how_far_it_came() -> None:
     log = log_of(*[8] * (MAX_SCANNED_BATCHES + 5))
     found = select(log, 10**9, keep=lambda *_: False)
     assert found.scan_limit_reached

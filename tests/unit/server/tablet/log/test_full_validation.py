@@ -76,7 +76,7 @@ def test_bad_values_in_rows_are_refused(cluster: LogCluster, db: fluss.Database,
     table = cluster.table_id(name)
     refused = cluster.tablet.produce(table, 0, invalid_batches.batch_stored_as(log_format, [1, 2, 3], "name"))
     assert refused.error_code == ErrorCode.CORRUPT_RECORD_EXCEPTION
-    assert f"a batch for fluss.{name} cannot be read by anybody and was not stored: " in refused.error_message
+    assert f"a batch for fluss.{name} is not readable and was not stored: " in refused.error_message
     assert NO_TEXT in refused.error_message
     cut = bytearray(invalid_batches.batch_stored_as(log_format, [1, 2, 3]))
     at = read_header(cut).records_start
@@ -99,7 +99,7 @@ def test_bad_values_in_rows_are_refused(cluster: LogCluster, db: fluss.Database,
     ],
 )
 def test_staged_batches_are_checked_too(cluster: LogCluster, db: fluss.Database, log_format: str, bad: str) -> None:
-    """They are refused before they are on disk: a commit could not get rid of them any more."""
+    """They are refused before they are on disk: a commit could no longer refuse them."""
     name = f"staged_{log_format.lower()}_{bad}"
     is_rows = log_format in RowFormat.__members__
     db.create_table(
@@ -118,7 +118,7 @@ def test_staged_batches_are_checked_too(cluster: LogCluster, db: fluss.Database,
             assert not answer.error_code, answer.error_message
         else:
             assert answer.error_code == ErrorCode.CORRUPT_RECORD_EXCEPTION
-            assert f"fluss.{name} cannot be read by anybody and was not stored: " in answer.error_message
+            assert f"fluss.{name} is not readable and was not stored: " in answer.error_message
             assert (NO_TEXT if is_rows else REASONS[bad]) in answer.error_message
 
 

@@ -46,7 +46,7 @@ def test_acks_all_waits_for_the_disk_and_readers_too(tmp_path: Path) -> None:
     asyncio.run(scenario())
 
 
-def test_time_over_is_a_result_of_the_bucket_and_the_data_stays(tmp_path: Path) -> None:
+def test_a_timeout_is_a_result_of_the_bucket_and_the_data_stays(tmp_path: Path) -> None:
     async def scenario() -> None:
         files = HeldFiles()
         async with TabletHarness(tmp_path, files=files) as tablet:
@@ -63,7 +63,7 @@ def test_time_over_is_a_result_of_the_bucket_and_the_data_stays(tmp_path: Path) 
     asyncio.run(scenario())
 
 
-def test_a_bucket_that_is_being_opened_keeps_order_and_blocks_nobody(tmp_path: Path) -> None:
+def test_a_bucket_that_is_being_opened_keeps_order_and_blocks_no_other(tmp_path: Path) -> None:
     async def scenario() -> None:
         files = HeldFiles()
         async with TabletHarness(tmp_path, files=files) as tablet:
@@ -118,7 +118,7 @@ def drop(tablet: TabletHarness, name: str) -> None:
     tablet.coordinator.call(ApiKey.DROP_TABLE, request)
 
 
-def test_a_full_disk_is_code_70_and_passes(tmp_path: Path) -> None:
+def test_a_full_disk_is_code_70_and_temporary(tmp_path: Path) -> None:
     async def scenario() -> None:
         files = FaultyFiles(tmp_path)
         async with TabletHarness(tmp_path, files=files) as tablet:
@@ -136,7 +136,7 @@ def test_a_full_disk_is_code_70_and_passes(tmp_path: Path) -> None:
     asyncio.run(scenario())
 
 
-def test_a_failed_sync_stops_the_bucket_with_26_and_others_go_on(tmp_path: Path) -> None:
+def test_a_failed_sync_stops_the_bucket_with_26_and_others_continue(tmp_path: Path) -> None:
     async def scenario() -> None:
         files = FaultyFiles(tmp_path)
         async with TabletHarness(tmp_path, files=files) as tablet:

@@ -1,4 +1,4 @@
-"""Up to where connections read; that fetches keep to it is tested over the wire (tests/integration/test_log_tables)."""
+"""The stops of connections. tests/integration/test_log_tables tests over the wire that fetches respect them."""
 
 from __future__ import annotations
 
@@ -24,26 +24,26 @@ def of(stops: ReadStops, connection: object | None) -> ConnectionStops:
     return stops.of(RequestContext(ApiKey.FETCH_LOG, connection=connection))
 
 
-def test_the_highest_end_that_a_connection_was_told() -> None:
+def test_the_stop_is_the_highest_end_that_was_sent() -> None:
     stops = ConnectionStops()
     stops.raise_to(BUCKET, 20)
     stops.raise_to(BUCKET, 10)
     assert stops.stop(BUCKET, START, START, END) == 20
 
 
-def test_who_begins_at_the_start_reads_without_an_end() -> None:
+def test_a_read_from_the_start_has_no_stop() -> None:
     stops = ConnectionStops()
     assert stops.stop(BUCKET, START, START, END) == NO_STOP
     assert stops.stop(BUCKET, 30, START, END) == NO_STOP, "the same read goes on"
 
 
-def test_who_begins_in_the_middle_may_go_on_with_a_bounded_read() -> None:
+def test_a_read_from_the_middle_may_continue_a_bounded_read() -> None:
     stops = ConnectionStops()
     assert stops.stop(BUCKET, 10, START, END) == END
     assert stops.stop(BUCKET, 30, START, END + 5) == END
 
 
-def test_connections_do_not_share_stops_and_take_them_along() -> None:
+def test_stops_belong_to_one_connection_and_go_with_it() -> None:
     stops = ReadStops()
     first, second = Connection(), Connection()
     of(stops, first).raise_to(BUCKET, 20)

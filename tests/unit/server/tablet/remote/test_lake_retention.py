@@ -1,4 +1,4 @@
-"""What a lake means for a log: nothing that the lake lacks expires, and expired partitions end cleanly."""
+"""Retention with a lake: nothing that the lake lacks expires, and expired partitions end cleanly."""
 
 from __future__ import annotations
 
@@ -68,7 +68,7 @@ def test_local_segments_wait_for_the_lake(tmp_path: Path) -> None:
 
 
 def test_a_clock_that_was_ahead_does_not_stop_retention(tmp_path: Path) -> None:
-    """Times of batches never go back: those of files decide where batches are from the future."""
+    """Timestamps of batches never decrease: for batches from the future, the times of files are used."""
     ten_years_ms = 10 * 365 * 24 * 60 * MINUTE_MS
 
     async def run() -> None:
@@ -117,7 +117,7 @@ def test_a_clock_that_was_ahead_does_not_stop_remote_retention(
             assert [segment.start_offset for segment in before.manifest.segments] == [2]
             assert [segment.max_timestamp for segment in before.manifest.segments] == times[2:]
             assert record_from_json(record_to_json(before)) == before
-            assert "the clock was ahead" in caplog.text
+            assert "have timestamps in the future" in caplog.text
             if not is_noted:
                 bare = [replace(segment, written_ms=None) for segment in before.manifest.segments]
                 remote.record = replace(before, manifest=replace(before.manifest, segments=tuple(bare)))
@@ -168,7 +168,7 @@ def produce(tablet: TabletHarness, table: int, records: bytes) -> Awaitable[Any]
     return tablet.begin(ApiKey.PRODUCE_LOG, ProduceRequest(message, views, lambda: None))
 
 
-def test_a_closing_partition_takes_no_rows_and_its_end_is_noted_when_all_is_on_disk(tmp_path: Path) -> None:
+def test_a_closing_partition_accepts_no_rows_and_its_end_is_recorded_when_all_is_on_disk(tmp_path: Path) -> None:
     async def run() -> None:
         files = HeldFiles()
         async with TabletHarness(tmp_path, files=files) as tablet:

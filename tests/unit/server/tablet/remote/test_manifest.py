@@ -20,7 +20,7 @@ from fluss.server.tablet.remote.manifest import (
     record_to_json,
     segment_object,
 )
-from fluss.server.tablet.remote.plan import first_segment_with_timestamp, segments_from
+from fluss.server.tablet.remote.segment_selection import first_segment_with_timestamp, segments_from
 
 # The text that the specification gives for a manifest, with its second segment written out.
 REFERENCE = (
@@ -32,7 +32,7 @@ REFERENCE = (
 )
 
 
-def test_manifest_has_the_reference_text() -> None:
+def test_manifest_has_the_documented_bytes() -> None:
     manifest = manifest_from_json(REFERENCE)
     assert manifest.bucket == TableBucket(1001, None, 1)
     assert manifest.start_offset == 0
@@ -54,17 +54,17 @@ def test_partitioned_manifest_and_expired_segments() -> None:
     assert "highest_copied_end_offset" not in json.loads(manifest_to_json(manifest))
 
 
-def test_a_hole_is_refused() -> None:
+def test_a_gap_is_refused() -> None:
     manifest = manifest_from_json(REFERENCE)
-    with pytest.raises(ValueError, match="does not follow"):
+    with pytest.raises(ValueError, match="must start at offset"):
         manifest.with_segment(RemoteSegment("x", 21, 22, 0, 1))
     assert manifest.without(2).with_segment(RemoteSegment("x", 21, 22, 0, 1)).start_offset == 21
-    with pytest.raises(ValueError, match="hole"):
+    with pytest.raises(ValueError, match="lacks a segment"):
         manifest_from_json(REFERENCE.replace(b'"start_offset":9', b'"start_offset":10'))
 
 
 @pytest.mark.parametrize("document", [b"{}", b"[]", b"3", b'{"version":0}', b"not json", REFERENCE[:-5]])
-def test_nonsense_is_refused(document: bytes) -> None:
+def test_invalid_documents_are_refused(document: bytes) -> None:
     with pytest.raises(ValueError, match=r".+"):
         manifest_from_json(document)
     with pytest.raises(ValueError, match=r".+"):
@@ -79,8 +79,8 @@ def test_record_round_trip() -> None:
     assert not replace(record, garbage_segments=(), garbage_manifests=()).has_garbage
 
 
-def test_every_changed_letter_of_a_record_is_noticed() -> None:
-    """Another id or number is JSON all the same, and would send readers to files that are not there."""
+def test_every_changed_character_of_a_record_is_detected() -> None:
+    """With another id or number the record is still valid JSON, and would send readers to missing files."""
     manifest = manifest_from_json(REFERENCE)
     record = RemoteRecord("/r/log/db/mytable-1001/1", manifest, "m1", manifest.segments[:1], ("m0",))
     document = record_to_json(record)

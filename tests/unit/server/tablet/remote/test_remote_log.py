@@ -1,4 +1,4 @@
-"""Uploads that die at any point leave no hole, and nothing behind that a later round does not find."""
+"""Uploads that die at any point leave no gap, and no object that a later round does not find."""
 
 from __future__ import annotations
 
@@ -16,8 +16,8 @@ from fluss.server.storage.log.segment import SegmentInfo
 from fluss.server.storage.remote_store import RemoteStore
 from fluss.server.tablet.buckets.dropped_files import dropped_directories, remove_directory
 from fluss.server.tablet.remote.manifest import manifest_from_json, segment_object
-from fluss.server.tablet.remote.plan import segments_from
 from fluss.server.tablet.remote.remote_log import RemoteLog
+from fluss.server.tablet.remote.segment_selection import segments_from
 
 PATH = TablePath("db", "t")
 BUCKET = TableBucket(7, None, 3)
@@ -111,7 +111,7 @@ def expected_files(log: RemoteLog) -> set[str]:
 
 
 def round_of(log: RemoteLog, segments: list[SegmentInfo]) -> None:
-    """What the background does for a bucket."""
+    """Do the background work for a bucket."""
     log.collect_garbage()
     log.upload([item for item in segments if item.base_offset >= max(0, log.manifest.end_offset)], NOW_MS)
 
@@ -130,7 +130,7 @@ def test_layout_and_manifest_are_as_clients_expect(tmp_path: Path) -> None:
     assert data.read_bytes() == bytes([10]) * 100
 
 
-def test_index_copies_answer_without_the_local_segment(tmp_path: Path) -> None:
+def test_index_copies_are_searched_without_the_local_segment(tmp_path: Path) -> None:
     log = open_log(tmp_path)
     log.upload([segment(tmp_path, 0, 10, 100), segment(tmp_path, 10, 20, 200)], NOW_MS)
     for path in tmp_path.glob("0*"):
@@ -206,8 +206,8 @@ def test_destroy_removes_everything_remote(tmp_path: Path) -> None:
     assert not (tmp_path / "remote" / "log").exists()
 
 
-def test_directories_of_dropped_tables_go_with_their_remote_objects(tmp_path: Path) -> None:
-    """Only those: what nobody knows to be dropped stays, whatever the catalog lacks, and so does what it has."""
+def test_directories_of_dropped_tables_are_removed_with_their_remote_objects(tmp_path: Path) -> None:
+    """Only those: a directory that is not known to be dropped stays, whether the catalog has it or not."""
     log = open_log(tmp_path)
     log.upload([segment(tmp_path, 0, 10)], NOW_MS)
     data = tmp_path / "data"
@@ -254,7 +254,7 @@ def test_an_object_store_through_pyarrow(tmp_path: Path) -> None:
     assert store.read(name) == b"x" * 1000
     store.delete("mock:///bucket/a/m")
     store.delete("mock:///bucket/a/m")
-    with pytest.raises(OSError, match="1000 bytes instead of 999"):
+    with pytest.raises(OSError, match="1000 bytes, expected 999"):
         store.upload(source, name, 999)
     store.delete_directory("mock:///bucket/a")
     store.delete_directory("mock:///bucket/a")

@@ -1,4 +1,4 @@
-"""Which segments go, and which stay."""
+"""Rules that decide which segments are uploaded, deleted or kept."""
 
 from __future__ import annotations
 
@@ -37,20 +37,20 @@ def test_nothing_above_the_high_watermark_is_uploaded() -> None:
     assert segments_to_upload(SEALED, manifest(), 29, 5) == [0, 1]
 
 
-def test_an_upload_never_leaves_a_hole() -> None:
+def test_an_upload_never_leaves_a_gap() -> None:
     # The uploaded end lies where no local segment begins: rather no upload than one that cannot be joined.
     assert segments_to_upload(SEALED, manifest(5), 30, 5) == []
     assert segments_to_upload(SEALED[1:], manifest(), 30, 5) == [0, 1]
     assert segments_to_upload(SEALED[2:], manifest(10), 30, 5) == []
 
 
-def test_upload_goes_on_behind_segments_that_expired_remotely() -> None:
+def test_uploads_continue_after_segments_that_expired_remotely() -> None:
     assert segments_to_upload(SEALED, manifest(highest=20), 30, 5) == [2]
     # Tiering was off for a while, and what came next has expired locally meanwhile.
     assert segments_to_upload(SEALED[1:], manifest(highest=5), 30, 5) == [0, 1]
 
 
-def test_local_copies_go_after_upload_but_the_newest_stay() -> None:
+def test_local_copies_are_deleted_after_upload_but_the_newest_stay() -> None:
     assert local_delete_offset_after_upload(SEALED, 30, 2) == 20
     assert local_delete_offset_after_upload(SEALED, 30, 1) == 30
     assert local_delete_offset_after_upload(SEALED, 30, 4) == -1
@@ -58,7 +58,7 @@ def test_local_copies_go_after_upload_but_the_newest_stay() -> None:
     assert local_delete_offset_after_upload(SEALED, -1, 1) == -1
 
 
-def test_old_local_segments_go_up_to_the_first_young_one() -> None:
+def test_old_local_segments_are_deleted_up_to_the_first_young_one() -> None:
     assert local_delete_offset_by_age(SEALED, 1200, 950, 30) == 20
     assert local_delete_offset_by_age(SEALED, 1200, 950, 19) == 10
     assert local_delete_offset_by_age(SEALED, 1200, 0, 30) == -1
@@ -86,7 +86,7 @@ def test_remote_segments_that_the_lake_does_not_have_stay() -> None:
     ttl=st.integers(0, 50),
     bound=st.integers(-1, 60),
 )
-def test_what_is_deleted_is_always_within_bounds(
+def test_deletions_are_always_within_bounds(
     ends: list[int], uploaded: int, keep: int, now: int, ttl: int, bound: int
 ) -> None:
     starts = [0, *ends]

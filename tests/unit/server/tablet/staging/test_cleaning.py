@@ -1,4 +1,4 @@
-"""Which staged files go, and that none goes which may be or is committed."""
+"""Removal of staged files, but never of one that is committed or may be."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from tests.support.harness.staged_tablet import StagedTablet, run_tablet, staged
 from tools.waiting import eventually
 
 
-def test_aborted_attempts_can_never_be_decided_and_decided_ones_not_be_aborted(tmp_path: Path) -> None:
+def test_aborted_attempts_can_never_be_decided_and_decided_ones_never_aborted(tmp_path: Path) -> None:
     async def scenario(tablet: StagedTablet) -> None:
         table = tablet.create_table("t")
         aborted, winner = await staged(tablet, table, 1, [1]), await staged(tablet, table, 2, [2])
@@ -38,7 +38,7 @@ def test_aborted_attempts_can_never_be_decided_and_decided_ones_not_be_aborted(t
     run_tablet(tmp_path, scenario)
 
 
-def test_forgotten_files_expire_unless_they_are_decided(tmp_path: Path) -> None:
+def test_abandoned_files_expire_unless_they_are_decided(tmp_path: Path) -> None:
     async def scenario(tablet: StagedTablet) -> None:
         table = tablet.create_table("t")
         forgotten = await staged(tablet, table, 1, [1], transaction="forgotten")
@@ -62,7 +62,7 @@ def test_forgotten_files_expire_unless_they_are_decided(tmp_path: Path) -> None:
     run_tablet(tmp_path, scenario, staged_append_expiration_ms=60_000)
 
 
-def test_rows_of_a_task_that_was_done_early_wait_for_the_others_of_their_batch(tmp_path: Path) -> None:
+def test_rows_of_a_task_that_finished_early_wait_for_the_others_of_their_batch(tmp_path: Path) -> None:
     async def scenario(tablet: StagedTablet) -> None:
         table = tablet.create_table("t")
         early, late = await staged(tablet, table, 1, [1]), await staged(tablet, table, 2, [2])
@@ -112,7 +112,7 @@ def test_files_of_earlier_processes_expire_by_their_time_on_disk(tmp_path: Path)
 
 
 @pytest.mark.parametrize("restarted", [False, True])
-def test_a_clock_that_was_ahead_keeps_no_files_for_years(tmp_path: Path, restarted: bool) -> None:
+def test_a_clock_that_was_ahead_does_not_keep_files_for_years(tmp_path: Path, restarted: bool) -> None:
     year_ms = 365 * 24 * 3_600_000
 
     async def ahead(tablet: StagedTablet) -> None:

@@ -1,4 +1,4 @@
-"""Prepare, decide, apply: what each promises, and who wins."""
+"""Prepare, decide, apply: the guarantees of each, and which attempt wins."""
 
 from __future__ import annotations
 
@@ -70,7 +70,7 @@ def _sending(attempt: Attempt) -> Attempt:
     return attempt
 
 
-def test_a_sync_that_fails_is_not_believed_the_second_time(tmp_path: Path) -> None:
+def test_a_failed_sync_is_not_trusted_when_repeated(tmp_path: Path) -> None:
     files = FaultyFiles(tmp_path)
 
     async def scenario(tablet: StagedTablet) -> None:
@@ -107,7 +107,7 @@ def test_a_batch_id_is_decided_once(tmp_path: Path) -> None:
     run_tablet(tmp_path, scenario)
 
 
-def test_decided_work_is_found_without_being_asked_and_after_a_restart(tmp_path: Path) -> None:
+def test_decided_work_is_found_without_a_request_and_after_a_restart(tmp_path: Path) -> None:
     tables: list[int] = []
 
     async def before(tablet: StagedTablet) -> None:
@@ -133,8 +133,8 @@ def test_decided_work_is_found_without_being_asked_and_after_a_restart(tmp_path:
     run_tablet(tmp_path, after)
 
 
-def test_files_are_read_in_pieces_and_large_batches_whole(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("fluss.server.storage.staged_files.PIECE_BYTES", 2000)
+def test_files_are_read_in_parts_and_large_batches_whole(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("fluss.server.storage.staged_files.READ_BYTES", 2000)
 
     async def scenario(tablet: StagedTablet) -> None:
         table = tablet.create_table("t")
@@ -178,7 +178,7 @@ def test_writer_state_that_would_expire_is_kept_as_long_as_it_is_needed(tmp_path
     run_tablet(tmp_path, after)  # The clock of the log is the real one, years behind the rows' time stamps.
 
 
-def test_a_dropped_table_takes_everything_with_it(tmp_path: Path) -> None:
+def test_a_dropped_table_leaves_no_staged_files(tmp_path: Path) -> None:
     async def scenario(tablet: StagedTablet) -> None:
         table = tablet.create_table("t")
         attempt = await staged(tablet, table, 1, [1])
@@ -201,7 +201,7 @@ def test_a_dropped_table_takes_everything_with_it(tmp_path: Path) -> None:
     run_tablet(tmp_path, scenario)
 
 
-def test_a_dropped_partition_is_a_clear_error_and_others_go_on(tmp_path: Path) -> None:
+def test_a_dropped_partition_is_a_clear_error_and_others_continue(tmp_path: Path) -> None:
     async def scenario(tablet: StagedTablet) -> None:
         table = tablet.create_table("t", columns=PARTITIONED, partition_key=("name",))
         for name in ("a", "b"):
@@ -291,7 +291,7 @@ def test_a_decided_file_that_cannot_be_read_is_reported_and_nothing_is_skipped(t
     run_tablet(tmp_path, scenario)
 
 
-def test_every_step_needs_the_right_to_write(tmp_path: Path) -> None:
+def test_every_step_requires_write_permission(tmp_path: Path) -> None:
     ann: dict[str, Any] = {"principal_name": "ann"}
 
     async def scenario(tablet: StagedTablet) -> None:

@@ -37,7 +37,7 @@ async def refused(call: Any) -> None:
 
 
 @pytest.mark.parametrize("other", [BOB, NOBODY], ids=["another", "nobody"])
-def test_nobody_else_can_touch_a_staged_append(tmp_path: Path, other: dict[str, Any]) -> None:
+def test_other_users_cannot_touch_a_staged_append(tmp_path: Path, other: dict[str, Any]) -> None:
     async def scenario(tablet: StagedTablet) -> None:
         table = tablet.create_table("t")
         attempt = Attempt(1)
@@ -92,8 +92,8 @@ def test_owners_survive_a_restart_and_a_first_decision_makes_one(tmp_path: Path)
     run_tablet(tmp_path, second)
 
 
-def test_what_nobody_staged_is_for_the_first_who_logs_in(tmp_path: Path) -> None:
-    """Such are all transactions of versions that noted no owners."""
+def test_transactions_without_an_owner_go_to_the_first_user_who_logs_in(tmp_path: Path) -> None:
+    """All transactions of versions that recorded no owners are of this kind."""
 
     async def scenario(tablet: StagedTablet) -> None:
         table = tablet.create_table("t")
@@ -104,7 +104,7 @@ def test_what_nobody_staged_is_for_the_first_who_logs_in(tmp_path: Path) -> None
     run_tablet(tmp_path, scenario)
 
 
-def test_super_users_may_end_what_others_left(tmp_path: Path) -> None:
+def test_super_users_may_finish_transactions_of_others(tmp_path: Path) -> None:
     async def scenario(tablet: StagedTablet) -> None:
         store = tablet.coordinator.catalog.store
         descriptor = table_descriptor_from_json(table_document([text_column("a")], bucket_count=1))
@@ -118,7 +118,7 @@ def test_super_users_may_end_what_others_left(tmp_path: Path) -> None:
     run_tablet(tmp_path, scenario, authorizer_enabled=True, super_users=(("User", "root"),))
 
 
-def test_who_crowds_loses_his_own(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_user_with_too_many_transactions_loses_the_oldest(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(staged_owners, "UNDECIDED_PER_TABLE_LIMIT_ROWS", 10)
     monkeypatch.setattr(staged_records, "TRANSACTIONS_PER_TABLE_LIMIT_ROWS", 10)
     store = CatalogStore(tmp_path / CATALOG_FILE_NAME)
@@ -140,7 +140,9 @@ def test_who_crowds_loses_his_own(tmp_path: Path, monkeypatch: pytest.MonkeyPatc
     store.close()
 
 
-def test_what_was_staged_by_who_lost_it_is_nobody_elses(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_rows_staged_before_a_transaction_was_lost_belong_to_no_other_user(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(staged_owners, "UNDECIDED_PER_TABLE_LIMIT_ROWS", 10)
     older = "older than the known owner of transaction 'query'"
 

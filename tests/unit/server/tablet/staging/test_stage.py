@@ -1,4 +1,4 @@
-"""Staging: what is taken, what is recognised, what is refused."""
+"""Staging: accepted, repeated and refused batches."""
 
 from __future__ import annotations
 
@@ -67,7 +67,7 @@ def test_repeated_and_overlapping_requests_are_recognised_and_gaps_refused(tmp_p
 
 
 @pytest.mark.parametrize("tail", [b"", b"\0" * 60, b"noise"], ids=["torn", "zeros", "noise"])
-def test_staging_goes_on_after_a_restart_of_the_tablet(tmp_path: Path, tail: bytes) -> None:
+def test_staging_continues_after_a_restart_of_the_tablet(tmp_path: Path, tail: bytes) -> None:
     attempt = Attempt(4)
     one, two, three = (attempt.batches([number]) for number in range(3))
     tables: list[int] = []
@@ -88,7 +88,7 @@ def test_staging_goes_on_after_a_restart_of_the_tablet(tmp_path: Path, tail: byt
     run_tablet(tmp_path, after)
 
 
-def test_a_file_whose_header_was_never_written_whole_begins_anew(tmp_path: Path) -> None:
+def test_a_file_with_an_incomplete_header_is_started_again(tmp_path: Path) -> None:
     attempt = Attempt(4)
     records = attempt.batches([1], [2])
     tables: list[int] = []
@@ -98,7 +98,7 @@ def test_a_file_whose_header_was_never_written_whole_begins_anew(tmp_path: Path)
         await tablet.stage(tables[0], attempt, records)
 
     async def after(tablet: StagedTablet) -> None:
-        with pytest.raises(FlussError, match="nothing of it is here"):
+        with pytest.raises(FlussError, match="there is no such file"):
             await tablet.prepare(tables[0], attempt)
         assert (await tablet.stage(tables[0], attempt, records)).error_code == 0
         assert await tablet.commit(tables[0], attempt)
@@ -124,7 +124,7 @@ def test_rows_of_a_decided_batch_are_not_kept(tmp_path: Path) -> None:
     run_tablet(tmp_path, scenario)
 
 
-def test_what_is_wrong_with_a_request_is_said(tmp_path: Path) -> None:
+def test_invalid_requests_are_refused_with_a_reason(tmp_path: Path) -> None:
     async def scenario(tablet: StagedTablet) -> None:
         table = tablet.create_table("t")
         tablet.coordinator.create_table("k", table_document(KEYED, primary_key=["id"], bucket_count=1))
@@ -153,7 +153,7 @@ def test_what_is_wrong_with_a_request_is_said(tmp_path: Path) -> None:
     run_tablet(tmp_path, scenario)
 
 
-def test_limits_of_staged_bytes_fail_the_attempt_and_nobody_else(tmp_path: Path) -> None:
+def test_limits_of_staged_bytes_fail_only_the_attempt(tmp_path: Path) -> None:
     async def scenario(tablet: StagedTablet) -> None:
         table = tablet.create_table("t", bucket_count=3)
         small, large = Attempt(1), Attempt(2)
@@ -185,7 +185,7 @@ def test_a_full_disk_fails_staging_with_nothing_half_done(tmp_path: Path) -> Non
         files.free_space_bytes = 8 * 1024 * 1024 + 300
         refused = await tablet.stage(table, attempt, attempt.batches(range(50)))
         assert refused.error_code == ErrorCode.DISK_WRITE_LOCKED
-        assert "make room" in refused.error_message
+        assert "free some space" in refused.error_message
         assert [file.stat().st_size for file in tablet.staged_files()] == [size]
         files.free_space_bytes = None
         late = await tablet.stage(table, attempt, attempt.batches([9]))
@@ -203,7 +203,7 @@ def test_a_full_disk_fails_staging_with_nothing_half_done(tmp_path: Path) -> Non
     run_tablet(tmp_path, scenario, files=files)
 
 
-def test_a_write_that_stops_half_way_is_cut_back(tmp_path: Path) -> None:
+def test_a_write_that_stops_half_way_is_truncated(tmp_path: Path) -> None:
     files = FaultyFiles(tmp_path)
 
     async def scenario(tablet: StagedTablet) -> None:

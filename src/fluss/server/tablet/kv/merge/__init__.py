@@ -1,1 +1,1 @@
-"""What a put does to the rows of a bucket: merge engines, partial updates, aggregation."""
+"""How a put changes the rows of a bucket: merge engines, partial updates, aggregation."""

@@ -1,7 +1,7 @@
 """The aggregation merge engine: each column has a function of the old and the new value.
 
-Functions work on logical values and never see a null: `_lift` holds the null rules. Integers wrap around in the width
-of their column; a decimal that does not fit its precision becomes null.
+Functions work on logical values and never get a null: `_lift` has the rules for nulls. Integers wrap around at the
+width of their column; a decimal that does not fit its precision becomes null.
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ class AggregationMerger:
 
 
 def column_function(column: Column) -> Aggregate:
-    """The function of a column, for two values of which each may be null."""
+    """The function of a column, for two values that may be null."""
     function: Mapping[str, Any] = column.agg_function or {"type": DEFAULT_FUNCTION}
     name = function["type"]
     if name == "last_value":
@@ -69,7 +69,7 @@ def column_function(column: Column) -> Aggregate:
     if name in ("rbm32", "rbm64"):
         return _lift(union32 if name == "rbm32" else union64)
     raise FlussError(
-        f"column {column.name}: the aggregation function {name} is not available on this server",
+        f"aggregation function {name!r} of column {column.name} is not supported by this server",
         ErrorCode.UNKNOWN_SERVER_ERROR,
     )
 
@@ -91,7 +91,7 @@ def _keep_old_unless_null(old: Any, new: Any) -> Any:
 
 
 def _lift(function: Aggregate) -> Aggregate:
-    """Null and a value give the value."""
+    """Extend a function to nulls: if one value is null, the result is the other one."""
 
     def aggregate(old: Any, new: Any) -> Any:
         if old is None or new is None:
@@ -106,7 +106,7 @@ def _joined(delimiter: str) -> Aggregate:
 
 
 def _order(value: Any) -> Any:
-    """Not-a-number is larger than every number, and minus zero smaller than zero, as in Java."""
+    """A sort key: NaN is larger than every number, and minus zero is smaller than zero, as in Java."""
     if isinstance(value, float):
         return (math.isnan(value), 0.0 if math.isnan(value) else value, math.copysign(1.0, value))
     return value
@@ -134,7 +134,7 @@ def _arithmetic(name: str, data_type: DataType) -> Aggregate:
 
 
 def _single(value: float) -> float:
-    """A double rounded to a float, as single precision arithmetic gives it."""
+    """A double rounded to a float, which is the result of single-precision arithmetic."""
     try:
         return float(_FLOAT.unpack(_FLOAT.pack(value))[0])
     except OverflowError:
@@ -156,7 +156,7 @@ def _decimal_product(data_type: DecimalType) -> Aggregate:
 
     def multiply(old: int, new: int) -> int | None:
         product = old * new
-        rounded = (2 * abs(product) + unit) // (2 * unit)  # halves go away from zero
+        rounded = (2 * abs(product) + unit) // (2 * unit)  # halves are rounded away from zero
         return (rounded if product >= 0 else -rounded) if rounded < limit else None
 
     return multiply

@@ -1,9 +1,9 @@
-"""Numbers for auto-increment columns: unique in the table, rising in a bucket, with gaps.
+"""Numbers for auto-increment columns: unique in the table, increasing in a bucket, with gaps.
 
 Each bucket takes blocks of numbers from the table's counter and reserves a few thousand of its block at a time; both
-are on disk in the catalog before the first of them is used (`RowNumberRecords`). A bucket goes on with its block after
-a restart: with the next number when the tablet was stopped, behind the last reservation when it was killed. Numbers
-that were used by a put that failed are lost. Owned by the loop thread.
+are on disk in the catalog before the first number is used (`RowNumberRecords`). After a restart a bucket continues with
+its block: with the next number if the tablet was stopped, behind the last reservation if it was killed. Numbers used by
+a put that failed are lost. Owned by the loop thread.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ class AutoIncrement:
         self._reserved: dict[TableBucket, tuple[int, int]] = {}
 
     def next_number(self, rules: KvRules, bucket: TableBucket) -> int:
-        """The next number of a bucket; FlussError when the column cannot hold it."""
+        """The next number of a bucket; FlussError if the column cannot hold it."""
         number, end = self._reserved.get(bucket, (0, 0))
         if number == end:
             if len(self._reserved) >= MAX_REMEMBERED_BUCKETS:
@@ -43,17 +43,20 @@ class AutoIncrement:
         assert position is not None, "only tables with a numbered column ask for numbers"
         column = rules.entry.schema.columns[position]
         if number > _MAX_OF_ROOT[column.data_type.root]:
-            text = f"{rules.entry.path}: the numbers of column {column.name} ({column.data_type}) are used up"
+            text = (
+                f"auto-increment column {column.name} of {rules.entry.path} has no numbers left: {number} is larger "
+                f"than the maximum of {column.data_type}"
+            )
             raise FlussError(text, ErrorCode.UNKNOWN_SERVER_ERROR)
         return number
 
     def forget(self, dropped: Collection[TableBucket]) -> None:
-        """These buckets are gone, and their numbers with them."""
+        """Drop the reserved numbers of buckets that are gone."""
         for bucket in dropped:
             self._reserved.pop(bucket, None)
 
     def give_back(self) -> None:
-        """Reserve nothing any more, e.g. because the tablet stops; what was not used is there for the next one."""
+        """Return all unused numbers to the catalog, for instance because the tablet stops."""
         unused = {bucket: rest for bucket, rest in self._reserved.items() if rest[0] < rest[1]}
         self._reserved.clear()
         if not unused:
@@ -61,4 +64,4 @@ class AutoIncrement:
         try:
             self._records.give_back(unused)
         except FlussError as error:
-            _logger.warning("unused numbers of auto-increment columns are lost: %s", error.message)
+            _logger.warning("cannot return unused numbers of auto-increment columns, they are lost: %s", error.message)

@@ -1,7 +1,7 @@
-"""Partial updates column by column: the way of batches whose keys are all different and that only put.
+"""Partial updates column by column, for batches without deletes whose keys are all different.
 
-Gives exactly what `merge.merge_rows` gives with a `PartialUpdateMerger`, without a Python object per value; a property
-test holds the two against each other.
+The result is exactly that of `merge_rows` with a `PartialUpdateMerger`, but without a Python object per value; a
+property test compares the two.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ import pyarrow as pa
 
 from fluss.codec.batches.kv_values import encode_values
 from fluss.server.storage.kv.table_format import KvTableFormat
-from fluss.server.tablet.kv.merge.put_batch import INSERT, UPDATE_AFTER, UPDATE_BEFORE, Outcome
+from fluss.server.tablet.kv.merge.put_batch import INSERT, UPDATE_AFTER, UPDATE_BEFORE, MergeResult
 
 # Below this the fixed cost of array operations is larger than a loop over the rows.
 COLUMN_WISE_MIN_RECORDS = 64
@@ -28,16 +28,16 @@ def merge_partial_columns(
     written: Sequence[bool],
     *,
     with_old: bool,
-) -> Outcome:
-    """Upserts of different keys; `olds` are their values before, `written` says which columns are theirs.
+) -> MergeResult:
+    """Merge upserts of different keys; `olds` are their previous values, `written` is True for the target columns.
 
-    At least one column outside of the key is written, so every record changes something.
+    At least one column outside the key is written, so every record changes something.
     """
     count = len(keys)
     known = np.array([old is not None for old in olds], np.bool_)
     old_columns = table_format.reader.columns(pa.array([old for old in olds if old is not None], pa.binary()))
     new_columns = table_format.reader.columns(pa.array(values, pa.binary()))
-    # Where each record's old row is among the old rows; null where it has none.
+    # The index of each record's old row among the old rows; null if it has none.
     places = pa.array(np.cumsum(known) - 1, mask=~known)
     merged = [
         new if is_written else old.take(places)
@@ -47,11 +47,11 @@ def merge_partial_columns(
     batch = pa.RecordBatch.from_arrays(merged, schema=table_format.changelog.arrow_schema)
     encoded = encode_values(batch, table_format.schema_id, table_format.schema, table_format.row_format)
     entries: dict[bytes, bytes | None] = dict(zip(keys, encoded.to_pylist(), strict=True))
-    return Outcome(columns, types, entries, count - int(known.sum()))
+    return MergeResult(columns, types, entries, count - int(known.sum()))
 
 
 def _changelog(old_columns: list[Any], merged: list[Any], known: Any, *, with_old: bool) -> tuple[list[Any], bytes]:
-    """Rows and change types: per record its old row, if there is one and it is wanted, and its new row."""
+    """Changelog rows and change types: per record its old row (if it has one and `with_old` is set) and its new row."""
     before = known if with_old else np.zeros(len(known), np.bool_)
     ends = np.cumsum(before.astype(np.int64) + 1)
     types = np.full(int(ends[-1]), UPDATE_BEFORE, np.uint8)

@@ -1,6 +1,6 @@
-"""Merge engines: which row stays when a key is written again.
+"""Merge engines: which row is kept when a key is written again.
 
-Each is a `RowMerger`. `merger_for` chooses by the table and the request.
+Each is a `RowMerger`. `merger_for` selects one for a table and a request.
 """
 
 from __future__ import annotations
@@ -35,18 +35,18 @@ class LastRowMerger:
 
 
 class FirstRowMerger(LastRowMerger):
-    """The first write of a key stays."""
+    """The first write of a key wins."""
 
     def update(self, old: Row, new: Row) -> Row:
         return old
 
     def chosen(self, table_format: KvTableFormat, olds: list[bytes | None], news: Any) -> Bools:
-        """Which records of different keys stay: those of new keys."""
+        """A mask of the records with different keys that are kept: those with new keys."""
         return np.array([old is None for old in olds], np.bool_)
 
 
 class VersionedMerger(LastRowMerger):
-    """The row with the highest version stays; of equal versions the later one. No version is the lowest."""
+    """The row with the highest version wins, the later one of equal versions. A null version is the lowest."""
 
     def __init__(self, position: int) -> None:
         self._position = position
@@ -58,7 +58,7 @@ class VersionedMerger(LastRowMerger):
         return new if new_version is not None and new_version >= old_version else old
 
     def chosen(self, table_format: KvTableFormat, olds: list[bytes | None], news: Any) -> Bools:
-        """Which records of different keys stay; `news` is an array of their values."""
+        """A mask of the records with different keys that are kept; `news` is an array of their values."""
         chosen: Bools = np.array([old is None for old in olds], np.bool_)
         known = np.flatnonzero(~chosen)
         if len(known):
@@ -98,15 +98,15 @@ class NumberingMerger:
 def merger_for(
     rules: KvRules, target_columns: Sequence[int], next_number: Callable[[], int], *, overwrite: bool
 ) -> RowMerger | None:
-    """The merger for one request; None: rows are written whole and the last one wins.
+    """The merger for one request; None if rows are written whole and the last one wins.
 
-    FlussError 35 for wrong targets, -1 where the engine has no partial updates.
+    FlussError 35 for invalid target columns, -1 if the engine does not support partial updates.
     """
     targets = checked_targets(rules, target_columns)
     engine = None if overwrite else rules.merge_engine
     if engine in ("first_row", "versioned") and targets is not None:
         raise FlussError(
-            f"{rules.entry.path} has the merge engine {engine}, which does not take partial updates",
+            f"the merge engine {engine!r} of {rules.entry.path} does not support partial updates; write whole rows",
             ErrorCode.UNKNOWN_SERVER_ERROR,
         )
     merger: Any = None

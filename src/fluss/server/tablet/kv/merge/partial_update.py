@@ -1,6 +1,6 @@
 """Partial updates and partial deletes.
 
-A request names the columns that it writes; the others keep what they have.
+A request names the columns that it writes; the others keep their values.
 """
 
 from __future__ import annotations
@@ -13,26 +13,31 @@ from fluss.server.tablet.kv.merge.put_batch import Row
 
 
 def checked_targets(rules: KvRules, target_columns: Sequence[int]) -> frozenset[int] | None:
-    """The positions of the columns to write; None: all of them. FlussError 35 when they make no sense."""
+    """The positions of the columns to write, or None for all of them; FlussError 35 if they are invalid."""
     entry, columns = rules.entry, rules.entry.schema.columns
     targets = frozenset(target_columns)
     numbered = rules.auto_increment_position
     if numbered is not None and (not targets or numbered in targets):
         name = columns[numbered].name
-        raise _invalid(f"{entry.path}: name the columns to write, without {name}, which the server numbers")
+        raise _invalid(
+            f"a write to {entry.path} must name its target columns, without the auto-increment column {name}"
+        )
     if not targets:
         return None
     unknown = sorted(position for position in targets if not 0 <= position < len(columns))
     if unknown:
-        raise _invalid(f"{entry.path} has {len(columns)} columns; there is no column {unknown[0]}")
+        raise _invalid(f"unknown target column {unknown[0]} of {entry.path}, which has columns 0 to {len(columns) - 1}")
     if len(targets) == len(columns):
         return None
     missing = [columns[position].name for position in sorted(rules.key_positions - targets)]
     if missing:
-        raise _invalid(f"a partial update of {entry.path} needs all key columns; without {', '.join(missing)}")
+        raise _invalid(f"a partial update of {entry.path} must have all key columns; missing: {', '.join(missing)}")
     for position, column in enumerate(columns):
         if position not in rules.key_positions and not column.data_type.nullable:
-            raise _invalid(f"{entry.path} takes no partial updates: column {column.name} must not be null")
+            raise _invalid(
+                f"{entry.path} does not support partial updates, because column {column.name} is not nullable; write "
+                "whole rows"
+            )
     return targets
 
 
@@ -55,11 +60,11 @@ class PartialUpdateMerger:
 
     def update(self, old: Row, new: Row) -> Row:
         if self.writes_only_keys:
-            return old  # Only the key was named: nothing to write.
+            return old  # Only the key is a target: nothing to write.
         return [b if written else a for a, b, written in zip(old, new, self.written, strict=True)]
 
     def delete(self, old: Row) -> Row | None:
-        """The named columns become null; when nothing else is left, the row goes."""
+        """Set the target columns to null; the row is removed if all its other columns are null."""
         if all(old[position] is None for position in self._kept):
             return None
         row = list(old)

@@ -1,12 +1,13 @@
-"""What a batch of upserts and deletes does to a bucket: changelog rows, and the values that stay.
+"""The effect of a batch of upserts and deletes on a bucket: changelog rows, and the values to store.
 
-Pure: old values in, outcome out. Records are taken in order, so a later record of a key sees what an earlier one left.
+Pure functions: old values in, result out. Records are merged in order, so a later record of a key sees the result of an
+earlier one.
 
-Two ways. `merge_values` is for tables where the last write wins and rows are written whole: values move as bytes, and
-only the changelog decodes them, all together and column by column (`whole_rows` does the same without going through
-the records). `merge_rows` is for everything that looks into rows
-(partial updates, merge engines, numbered columns): rows are decoded, a `RowMerger` decides row by row, and what it made
-is encoded again, column by column.
+There are two functions. `merge_values` is for tables where the last write wins and rows are written whole: values are
+handled as bytes, and only the changelog decodes them, all together and column by column (`whole_rows` does the same
+without a loop over the records). `merge_rows` is for everything that depends on the content of rows (partial updates,
+merge engines, auto-increment columns): rows are decoded, a `RowMerger` decides row by row, and the merged rows are
+encoded column by column.
 """
 
 from __future__ import annotations
@@ -25,8 +26,8 @@ INSERT, UPDATE_BEFORE, UPDATE_AFTER, DELETE = 1, 2, 3, 4
 Row = list[Any]
 
 
-class Outcome(NamedTuple):
-    """The changelog of a batch, the values it leaves (None: removed), and how many rows more there are."""
+class MergeResult(NamedTuple):
+    """The changelog of a batch, the new values by key (None: removed), and the change of the row count."""
 
     columns: list[Any]
     change_types: bytes
@@ -35,25 +36,25 @@ class Outcome(NamedTuple):
 
 
 class RowMerger(Protocol):
-    """Decides about single rows, as logical values in the newest schema."""
+    """Merges single rows, given as logical values in the newest schema."""
 
     def insert(self, new: Row) -> Row:
-        """The row to store for a key that has none; `new` itself when it is stored as it was sent."""
+        """The row to store for a key that has none; the same object as `new` if it is stored as it was sent."""
 
     def update(self, old: Row, new: Row) -> Row:
-        """The row to store in place of `old`; `old` itself for no change, `new` itself when stored as sent."""
+        """The row that replaces `old`; `old` itself for no change, `new` itself if it is stored as it was sent."""
 
     def delete(self, old: Row) -> Row | None:
-        """What is left of a row that is deleted; None: nothing."""
+        """The row that is left after a delete; None if it is removed."""
 
 
-class Deletes(NamedTuple):
-    """What a table does with deletes."""
+class DeletePolicy(NamedTuple):
+    """How a table handles deletes: `ALLOW`, `IGNORE` or `DISABLE`."""
 
     behavior: str
 
     def check(self) -> bool:
-        """Whether deletes are done; FlussError 57 when they are forbidden."""
+        """True if deletes are applied, False if they are ignored; FlussError 57 if they are forbidden."""
         if self.behavior == "DISABLE":
             text = "deletes are disabled for this table ('table.delete.behavior' = 'DISABLE')"
             raise FlussError(text, ErrorCode.DELETION_DISABLED_EXCEPTION)
@@ -65,15 +66,15 @@ def merge_values(
     keys: Sequence[bytes],
     values: Sequence[bytes | None],
     current: dict[bytes, bytes | None],
-    deletes: Deletes,
+    deletes: DeletePolicy,
     *,
     with_old: bool,
     knows_old: bool = True,
-) -> Outcome:
-    """The last write wins. `current` has the old values by key and becomes the entries.
+) -> MergeResult:
+    """Merge whole rows, of which the last write wins. `current` has the old values by key.
 
-    `with_old`: updates are written with the old row too. Without `knows_old` only the old values of deleted keys are in
-    `current`, and every upsert counts as an update.
+    With `with_old`, the changelog has the old row of updates too. Without `knows_old`, `current` has only the old
+    values of deleted keys, and every upsert counts as an update.
     """
     emitted: list[bytes] = []
     types = bytearray()
@@ -98,11 +99,11 @@ def merge_values(
         emitted.append(value)
         touched[key] = value
     columns = table_format.reader.columns(pa.array(emitted, pa.binary()))
-    return Outcome(columns, bytes(types), touched, types.count(INSERT) - types.count(DELETE))
+    return MergeResult(columns, bytes(types), touched, types.count(INSERT) - types.count(DELETE))
 
 
 class _Stored(NamedTuple):
-    """A row and, when it is in the store or came in like this, its bytes."""
+    """A row, and its bytes if it is stored or was sent in this form."""
 
     row: Row
     value: bytes | None
@@ -113,12 +114,12 @@ def merge_rows(
     keys: Sequence[bytes],
     values: Sequence[bytes | None],
     current: dict[bytes, bytes | None],
-    deletes: Deletes,
+    deletes: DeletePolicy,
     merger: RowMerger,
     *,
     with_old: bool,
-) -> Outcome:
-    """Everything that looks into rows; `current` as in `merge_values`."""
+) -> MergeResult:
+    """Merge rows with a `RowMerger`. `current` has the old values by key; `with_old` is that of `merge_values`."""
     new_rows = iter(_rows(table_format, [value for value in values if value is not None]))
     old_values = [(key, value) for key, value in current.items() if value is not None]
     old_rows = _rows(table_format, [value for _, value in old_values])
@@ -159,11 +160,11 @@ def merge_rows(
                 state[key], touched[key] = None, None
     entries = _encoded(table_format, {key: state[key] for key in touched})
     columns = _columns(table_format, emitted)
-    return Outcome(columns, bytes(types), entries, types.count(INSERT) - types.count(DELETE))
+    return MergeResult(columns, bytes(types), entries, types.count(INSERT) - types.count(DELETE))
 
 
 def _rows(table_format: KvTableFormat, values: list[bytes]) -> list[Row]:
-    """Values as rows of logical values in the newest schema."""
+    """Decode values to rows of logical values in the newest schema."""
     if not values:
         return []
     types = table_format.schema.data_types
@@ -179,7 +180,7 @@ def _columns(table_format: KvTableFormat, rows: list[Row]) -> list[Any]:
 
 
 def _encoded(table_format: KvTableFormat, states: dict[bytes, _Stored | None]) -> dict[bytes, bytes | None]:
-    """The bytes of rows; those that the merger made are encoded with the newest schema."""
+    """The bytes of rows; those that the merger created are encoded with the newest schema."""
     made = [stored.row for stored in states.values() if stored is not None and stored.value is None]
     encoded = iter(())
     if made:

@@ -1,12 +1,12 @@
-"""The merge of a large put in parts, each of which meets what the parts before it left.
+"""The merge of a large put in parts, each of which sees the results of the parts before it.
 
-Gives exactly what a merge of all records at once gives: records are taken in order either way. Between two parts other
-requests are served, and puts of the bucket wait (`put_queue`). Nothing is changed before the last part is merged, so
-whatever ends the put on its way leaves nothing behind. What has to be watched meanwhile:
+The result is exactly that of merging all records at once, since records are merged in order either way. Between two
+parts other requests are served, and other puts to the bucket wait (`put_queue`). Nothing is changed before the last
+part is merged, so a put that ends early has no effect. Between parts, two things may happen:
 
-- the bucket may be closed, dropped or opened again: then the put is over;
-- an earlier put of the bucket may turn out not to be on disk and be taken back. This one has met its rows, and fails
-  with it, as it would have done had it been appended in time.
+- the bucket may be closed, dropped or opened again: then the put fails;
+- an earlier put to the bucket may fail to reach the disk and be taken back. This one has seen its rows, and fails with
+  it, as it would have if it had been appended at once.
 """
 
 from __future__ import annotations
@@ -18,25 +18,25 @@ import pyarrow as pa
 from fluss.errors import ErrorCode, FlussError
 from fluss.server.storage.kv.kv_bucket import KvBucket
 from fluss.server.tablet.buckets.local_bucket import LocalBucket
-from fluss.server.tablet.kv.merge.put_batch import Outcome
+from fluss.server.tablet.kv.merge.put_batch import MergeResult
 
 
 class PartSizes(NamedTuple):
-    """How many records of a put are merged at once, and how many are a part where there are more."""
+    """The number of records up to which a put is merged at once, and the size of a part for larger puts."""
 
     at_once: int
     part: int
 
 
-# Rows that are written as they came take two or three microseconds each. What clients send by default, 2 MiB of rows of
+# Rows that are stored as sent take two or three microseconds each. A default batch of clients, 2 MiB of rows of a
 # hundred bytes, is merged at once, since parts cost a little more.
 WHOLE_ROWS = PartSizes(24_576, 8_192)
-# Rows that are looked into take up to fifteen.
+# Rows that are decoded and merged take up to fifteen microseconds each.
 MERGED_ROWS = PartSizes(4_096, 2_048)
 
 
 class MergedParts:
-    """What the parts of a put have come to so far."""
+    """The merged result of the parts of a put so far."""
 
     def __init__(self, local: LocalBucket, kv: KvBucket) -> None:
         self._local = local
@@ -48,16 +48,16 @@ class MergedParts:
         self._row_delta = 0
 
     def check(self) -> None:
-        """FlussError when the put cannot go on: something else has happened between two parts."""
+        """Raise FlussError if the put cannot continue because of something that happened between two parts."""
         if self._local.opened_kv() is not self._kv:
-            raise FlussError(f"{self._local.name} was closed; send again", ErrorCode.KV_STORAGE_EXCEPTION)
+            raise FlussError(f"{self._local.name} was closed during the put; retry it", ErrorCode.KV_STORAGE_EXCEPTION)
         self._kv.check_usable()
         if self._kv.failed_puts != self._failed_puts:
-            text = f"{self._local.name}: an earlier put could not be written, on whose rows this one builds; send again"
+            text = f"{self._local.name}: an earlier put, on which this one depends, could not be written; retry it"
             raise FlussError(text, ErrorCode.KV_STORAGE_EXCEPTION)
 
     def old_values(self, keys: list[bytes], array: Any = None) -> list[bytes | None]:
-        """As of the bucket (see `KvBucket.old_values`), with what the parts before this one left on top."""
+        """The values that the next part replaces: those of earlier parts, else those of `KvBucket.old_values`."""
         entries = self._entries
         if entries.keys().isdisjoint(keys):
             return self._kv.old_values(keys, array)
@@ -67,14 +67,14 @@ class MergedParts:
             values[place] = value
         return values
 
-    def add(self, outcome: Outcome) -> None:
-        """The next part is merged."""
+    def add(self, outcome: MergeResult) -> None:
+        """Add the result of the next part."""
         self._columns.append(outcome.columns)
         self._change_types.append(outcome.change_types)
         self._entries.update(outcome.entries)
         self._row_delta += outcome.row_delta
 
-    def joined(self) -> Outcome:
-        """All parts as one."""
+    def joined(self) -> MergeResult:
+        """The results of all parts as one."""
         columns = [pa.concat_arrays(parts) for parts in zip(*self._columns, strict=True)]
-        return Outcome(columns, b"".join(self._change_types), self._entries, self._row_delta)
+        return MergeResult(columns, b"".join(self._change_types), self._entries, self._row_delta)

@@ -1,11 +1,11 @@
-"""Whole rows, of which the last one of a key wins, for all records of a batch at once.
+"""The merge of whole rows, of which the last one of a key wins, for all records of a batch at once.
 
-Gives exactly what `merge.merge_values` gives, which goes through the records one by one and is meant for small batches;
-a property test holds the two against each other. Here values stay in Arrow arrays: a changelog is rows taken from
-stored values and new ones, in an order that is worked out with numbers, and only these are decoded.
+The result is exactly that of `merge_values`, which loops over the records and is meant for small batches; a property
+test compares the two. Here values stay in Arrow arrays: the changelog consists of rows taken from stored and new
+values, in an order that is computed with arrays, and only these rows are decoded.
 
-The store wants its rows in the order of their keys. To put arrays in order and then make Python objects of them is much
-cheaper than to put the objects in order, which lie anywhere in memory. The changelog keeps the order of the records.
+The store should get its rows in key order. Sorting arrays and then converting them to Python objects is much cheaper
+than sorting the objects, which are scattered over memory. The changelog keeps the order of the records.
 """
 
 from __future__ import annotations
@@ -25,8 +25,8 @@ from fluss.server.tablet.kv.merge.put_batch import (
     INSERT,
     UPDATE_AFTER,
     UPDATE_BEFORE,
-    Deletes,
-    Outcome,
+    DeletePolicy,
+    MergeResult,
     merge_values,
 )
 
@@ -36,16 +36,16 @@ OldValues = Callable[[Keys, Any], Values]
 
 
 def merge_whole_rows(
-    table_format: KvTableFormat, records: KvRecords, old_values: OldValues, deletes: Deletes, *, full_image: bool
-) -> Outcome:
-    """`old_values` finds the values of different keys, given as a list and as an array.
+    table_format: KvTableFormat, records: KvRecords, old_values: OldValues, deletes: DeletePolicy, *, full_image: bool
+) -> MergeResult:
+    """Merge a batch of whole rows. `old_values` looks up distinct keys, given as a list and as an array.
 
-    Without `full_image` updates have no old row.
+    Without `full_image`, the changelog has no old rows of updates.
     """
     key_array, array = records.keys, records.values
     has_deletes = bool(array.null_count)
     if full_image and not has_deletes:
-        # Equal keys may change places here; then the dict is shorter, and nothing has happened yet.
+        # Sorting may swap records with equal keys. If there are any, the dict is shorter, and nothing was done yet.
         order = np.argsort(first_words(key_array))
         sorted_keys = key_array.take(pa.array(order))
         keys = sorted_keys.to_pylist()
@@ -64,12 +64,12 @@ def merge_whole_rows(
             deleted = list({key: None for key, value in zip(keys, values, strict=True) if value is None})
             known = dict(zip(deleted, old_values(deleted, pa.array(deleted, pa.binary())), strict=True))
             return merge_values(table_format, keys, values, known, deletes, with_old=False, knows_old=False)
-        return Outcome(table_format.reader.columns(array), bytes((UPDATE_AFTER,)) * len(keys), entries, 0)
+        return MergeResult(table_format.reader.columns(array), bytes((UPDATE_AFTER,)) * len(keys), entries, 0)
     return _merge_any(table_format, key_array, array, old_values, entries)
 
 
-def merge_chosen_rows(table_format: KvTableFormat, records: KvRecords, olds: Values, chosen: Bools) -> Outcome:
-    """Upserts of different keys, of which only the chosen ones are done; `olds` are the values of all keys."""
+def merge_chosen_rows(table_format: KvTableFormat, records: KvRecords, olds: Values, chosen: Bools) -> MergeResult:
+    """Merge those upserts of different keys that are chosen; `olds` are the old values of all keys."""
     keys, values, array = records.key_list, records.value_list, records.values
     if not chosen.all():
         kept = np.flatnonzero(chosen)
@@ -81,12 +81,12 @@ def merge_chosen_rows(table_format: KvTableFormat, records: KvRecords, olds: Val
 
 def _merge_different_keys(
     table_format: KvTableFormat, array: Any, olds: Values, entries: dict[bytes, bytes | None], order: Int64s
-) -> Outcome:
-    """The usual batch: upserts of different keys. `olds[i]` is the old value of the record at `order[i]`."""
+) -> MergeResult:
+    """Merge the usual batch, upserts of different keys. `olds[i]` is the old value of the record at `order[i]`."""
     count = len(array)
     missing = olds.count(None)
     if missing == count:
-        return Outcome(table_format.reader.columns(array), bytes((INSERT,)) * count, entries, count)
+        return MergeResult(table_format.reader.columns(array), bytes((INSERT,)) * count, entries, count)
     stored = pa.array(olds, pa.binary())
     old_places = np.empty(count, np.int64)
     old_places[order] = np.arange(count)
@@ -96,15 +96,15 @@ def _merge_different_keys(
 
 def _merge_any(
     table_format: KvTableFormat, keys: Any, array: Any, old_values: OldValues, entries: dict[bytes, bytes | None]
-) -> Outcome:
-    """With deletes, or with several records of a key: each of those sees what the one before it left."""
+) -> MergeResult:
+    """Merge a batch with deletes or with several records of a key, each of which sees the result of the one before."""
     count = len(array)
     coded = keys.dictionary_encode()
     codes = np.asarray(coded.indices).astype(np.int64)
     different: Keys = coded.dictionary.to_pylist()
     stored = pa.array(old_values(different, coded.dictionary), pa.binary())
     is_upsert = _is_valid(array)
-    # The record before with the same key, or -1.
+    # The index of the previous record with the same key, or -1.
     order = np.argsort(codes, kind="stable")
     is_same = codes[order][1:] == codes[order][:-1]
     before = np.full(count, -1)
@@ -120,7 +120,7 @@ def _merge_any(
 
 
 def _plan(has_old: Bools, is_upsert: Bools, old_places: Int64s, new_places: Int64s) -> tuple[Int64s, Bytes]:
-    """Which rows the changelog has, and what they are: per record its old row and its new row, as far as there are."""
+    """The changelog's rows and their change types: per record its old row and its new row, if they exist."""
     sizes = has_old.astype(np.int64) + is_upsert
     ends = np.cumsum(sizes)
     firsts = ends - sizes
@@ -139,11 +139,11 @@ def _outcome(
     array: Any,
     plan: tuple[Int64s, Bytes],
     entries: dict[bytes, bytes | None],
-) -> Outcome:
+) -> MergeResult:
     places, types = plan
     rows = pa.concat_arrays([stored, array]).take(pa.array(places))
     row_delta = int((types == INSERT).sum()) - int((types == DELETE).sum())
-    return Outcome(table_format.reader.columns(rows), types.tobytes(), entries, row_delta)
+    return MergeResult(table_format.reader.columns(rows), types.tobytes(), entries, row_delta)
 
 
 def _is_valid(array: Any) -> Bools:

@@ -22,7 +22,7 @@ from fluss.server.storage.kv.table_format import KvTableFormat
 from fluss.server.tablet.buckets.kv_rules import KvRules
 from fluss.server.tablet.kv.merge.columns import merge_partial_columns
 from fluss.server.tablet.kv.merge.partial_update import PartialUpdateMerger
-from fluss.server.tablet.kv.merge.put_batch import Deletes, Outcome, merge_rows
+from fluss.server.tablet.kv.merge.put_batch import DeletePolicy, MergeResult, merge_rows
 from tests.support.runner.lanes import examples
 from tests.support.values.row_strategies import column_types, values_of
 
@@ -46,8 +46,8 @@ def _cases(draw: st.DrawFn) -> tuple[TableEntry, list[Any], list[Any], frozenset
     return entry, new, old, frozenset({0, *targets})
 
 
-def _comparable(outcome: Outcome, schema: Schema) -> str:
-    """As text, in which also numbers that are none are equal to each other."""
+def _comparable(outcome: MergeResult, schema: Schema) -> str:
+    """The values as strings, in which NaNs are equal to each other."""
     types = schema.data_types
     return repr(([column_to_values(a, b) for a, b in zip(outcome.columns, types, strict=True)], *outcome[1:]))
 
@@ -55,7 +55,7 @@ def _comparable(outcome: Outcome, schema: Schema) -> str:
 @pytest.mark.parametrize("with_old", [True, False])
 @given(case=_cases())
 @settings(max_examples=examples(40), deadline=None, suppress_health_check=list(HealthCheck))
-def test_columns_give_what_rows_give(case: Any, with_old: bool) -> None:
+def test_columns_give_the_same_result_as_rows(case: Any, with_old: bool) -> None:
     entry, new, old, targets = case
     table_format = KvTableFormat(
         entry.schemas, 1, RowFormat.COMPACTED, "ARROW", Compression(), ("id",), KeyEncoding.COMPACTED, True
@@ -65,7 +65,7 @@ def test_columns_give_what_rows_give(case: Any, with_old: bool) -> None:
     olds = [None if row is None else encode_value(row, 1, entry.schema, RowFormat.COMPACTED) for row in old]
     merger = PartialUpdateMerger(KvRules(entry), targets)
     by_rows = merge_rows(
-        table_format, keys, values, dict(zip(keys, olds, strict=True)), Deletes("ALLOW"), merger, with_old=with_old
+        table_format, keys, values, dict(zip(keys, olds, strict=True)), DeletePolicy("ALLOW"), merger, with_old=with_old
     )
     by_columns = merge_partial_columns(table_format, keys, values, olds, merger.written, with_old=with_old)
     assert _comparable(by_columns, entry.schema) == _comparable(by_rows, entry.schema)

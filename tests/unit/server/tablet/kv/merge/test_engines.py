@@ -1,4 +1,4 @@
-"""Merge engines, partial updates, deletes and numbered columns through PUT_KV."""
+"""Merge engines, partial updates, deletes and auto-increment columns through PUT_KV."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ def run(directory: Path, scenario: Scenario, **table: Any) -> None:
     asyncio.run(main())
 
 
-def test_the_first_row_stays(tmp_path: Path) -> None:
+def test_the_first_row_is_kept(tmp_path: Path) -> None:
     async def scenario(table: KvTable) -> None:
         await table.upsert((1, "a", 1), (1, "b", 2), (2, "c", 3))
         answer = await table.put(("put", (2, "d", 4)), ("delete", (1, "", 0)))
@@ -42,7 +42,7 @@ def test_the_first_row_stays(tmp_path: Path) -> None:
     ("type_name", "versions"),
     [("BIGINT", (None, 5, 4, 5)), ("TIMESTAMP_WITHOUT_TIME_ZONE", (None, (5, 10), (5, 9), (5, 10)))],
 )
-def test_the_highest_version_stays(tmp_path: Path, type_name: str, versions: tuple[Any, ...]) -> None:
+def test_the_highest_version_is_kept(tmp_path: Path, type_name: str, versions: tuple[Any, ...]) -> None:
     columns = [*COLUMNS[:2], {"name": "version", "data_type": {"type": type_name}}]
     if type_name != "BIGINT":
         columns[2]["data_type"]["precision"] = 9
@@ -79,7 +79,7 @@ def test_partial_updates_keep_the_other_columns(tmp_path: Path) -> None:
     run(tmp_path, scenario)
 
 
-def test_no_partial_updates_where_a_column_must_not_be_null(tmp_path: Path) -> None:
+def test_no_partial_updates_if_a_column_is_not_nullable(tmp_path: Path) -> None:
     columns = [*COLUMNS[:2], {"name": "score", "data_type": {"type": "BIGINT", "nullable": False}}]
 
     async def scenario(table: KvTable) -> None:
@@ -102,7 +102,7 @@ def test_deletes(tmp_path: Path, behavior: str, code: int | None, left: int) -> 
     run(tmp_path, scenario, properties={"table.delete.behavior": behavior})
 
 
-def test_numbers_are_given_to_new_rows(tmp_path: Path) -> None:
+def test_new_rows_get_numbers(tmp_path: Path) -> None:
     async def scenario(table: KvTable) -> None:
         assert (await table.upsert((1, "a", 5))).error_code == 35
         assert (await table.put(("delete", (1, "a", 5)))).error_code == 35

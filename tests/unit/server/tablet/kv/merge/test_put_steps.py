@@ -1,4 +1,4 @@
-"""Puts of many records: merged in parts and stored in steps, with the outcome of a put at once, others in between."""
+"""Puts of many records are merged in parts and stored in steps, with the result of a put done at once."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ def rows(*keys: int, name: str = "a") -> list[tuple[str, tuple[Any, ...]]]:
 
 
 def puts(choice: random.Random, deletes: float) -> list[list[tuple[str, tuple[Any, ...]]]]:
-    """Some batches, of keys that come again within a batch and later."""
+    """Some batches, with keys that are repeated within a batch and in later ones."""
     return [
         [
             ("delete" if choice.random() < deletes else "put", (choice.randrange(40), f"{turn}.{place}", place % 5))
@@ -66,7 +66,7 @@ def puts(choice: random.Random, deletes: float) -> list[list[tuple[str, tuple[An
 
 @pytest.mark.parametrize("engine", ENGINES)
 @pytest.mark.parametrize("targets", [(), (0, 2)], ids=["whole", "partial"])
-def test_parts_come_to_the_same_as_the_whole(
+def test_parts_give_the_same_result_as_the_whole(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, engine: str, targets: tuple[int, ...]
 ) -> None:
     if targets and engine in ("first_row", "versioned"):
@@ -168,7 +168,7 @@ def test_an_inserting_lookup_waits_for_the_put(tmp_path: Path, small_steps: None
     asyncio.run(scenario())
 
 
-def test_a_put_ends_with_its_table(tmp_path: Path, small_steps: None) -> None:
+def test_a_put_fails_when_its_table_is_dropped(tmp_path: Path, small_steps: None) -> None:
     async def scenario() -> None:
         async with TabletHarness(tmp_path) as tablet:
             table = KvTable.create(tablet)
@@ -187,7 +187,7 @@ def test_a_put_ends_with_its_table(tmp_path: Path, small_steps: None) -> None:
     asyncio.run(scenario())
 
 
-def test_a_put_fails_with_the_earlier_one_that_it_has_met(tmp_path: Path, small_steps: None) -> None:
+def test_a_put_fails_with_the_earlier_one_that_it_depends_on(tmp_path: Path, small_steps: None) -> None:
     async def scenario() -> None:
         async with TabletHarness(tmp_path) as tablet:
             table = KvTable.create(tablet)
@@ -221,7 +221,7 @@ def test_a_damaged_record_in_a_later_part_changes_nothing(tmp_path: Path, small_
 
 
 def repair_checksum(batch: bytearray) -> None:
-    """Make the checksum right again."""
+    """Set the correct checksum."""
     batch[5:9] = crc32c(batch, 9, len(batch)).to_bytes(4, "little")
 
 

@@ -19,7 +19,7 @@ from fluss.model.schema import Column, Schema
 from fluss.model.types import IntType, StringType
 from fluss.server.storage.kv.table_format import KvTableFormat
 from fluss.server.tablet.kv.merge.engines import FirstRowMerger, VersionedMerger
-from fluss.server.tablet.kv.merge.put_batch import Deletes, Outcome, merge_rows, merge_values
+from fluss.server.tablet.kv.merge.put_batch import DeletePolicy, MergeResult, merge_rows, merge_values
 from fluss.server.tablet.kv.merge.whole_rows import merge_chosen_rows, merge_whole_rows
 from tests.support.runner.lanes import examples
 
@@ -46,7 +46,7 @@ def _records(changes: list[tuple[bytes, str | None]]) -> KvRecords:
     return KvRecords(KvHeader(0, 0, 0, 2, 0, -1, -1, len(changes)), [key for key, _ in changes], values)
 
 
-def _comparable(outcome: Outcome) -> Any:
+def _comparable(outcome: MergeResult) -> Any:
     columns = [column_to_values(a, b) for a, b in zip(outcome.columns, SCHEMA.data_types, strict=True)]
     return columns, outcome.change_types, outcome.entries
 
@@ -55,7 +55,7 @@ def _comparable(outcome: Outcome) -> Any:
 @pytest.mark.parametrize("behavior", ["ALLOW", "IGNORE"])
 @given(stored=_stored, changes=_changes | _different_puts)
 @settings(max_examples=examples(120), deadline=None)
-def test_columns_give_what_records_give(stored: Any, changes: Any, behavior: str, full_image: bool) -> None:
+def test_columns_give_the_same_result_as_records(stored: Any, changes: Any, behavior: str, full_image: bool) -> None:
     old = {key: _value(key, text, schema_id) for key, (text, schema_id) in stored.items()}
     asked: list[bytes] = []
 
@@ -64,7 +64,7 @@ def test_columns_give_what_records_give(stored: Any, changes: Any, behavior: str
         asked.extend(keys)
         return [old.get(key) for key in keys]
 
-    records, deletes = _records(changes), Deletes(behavior)
+    records, deletes = _records(changes), DeletePolicy(behavior)
     by_columns = merge_whole_rows(FORMAT, records, old_values, deletes, full_image=full_image)
     by_records = merge_values(
         FORMAT, records.key_list, records.value_list, dict(old), deletes, with_old=full_image, knows_old=full_image
@@ -78,7 +78,11 @@ def test_columns_give_what_records_give(stored: Any, changes: Any, behavior: str
 def test_forbidden_deletes_are_refused() -> None:
     with pytest.raises(FlussError) as caught:
         merge_whole_rows(
-            FORMAT, _records([(b"a", None)]), lambda keys, _: [None] * len(keys), Deletes("DISABLE"), full_image=True
+            FORMAT,
+            _records([(b"a", None)]),
+            lambda keys, _: [None] * len(keys),
+            DeletePolicy("DISABLE"),
+            full_image=True,
         )
     assert caught.value.error_code == ErrorCode.DELETION_DISABLED_EXCEPTION
 
@@ -91,15 +95,15 @@ VERSION_POSITION = 2
 )
 @given(stored=_stored, changes=_different_puts)
 @settings(max_examples=examples(120), deadline=None)
-def test_engines_choose_by_columns_what_they_choose_by_rows(stored: Any, changes: Any, merger: Any) -> None:
-    """The version is the length of the text; rows of the old schema have none."""
+def test_engines_choose_the_same_rows_by_columns_and_by_rows(stored: Any, changes: Any, merger: Any) -> None:
+    """The version is the length of the string; rows of the old schema have none."""
     old = {key: _value(key, text, schema_id) for key, (text, schema_id) in stored.items()}
     records = _records(changes)
     olds = [old.get(key) for key in records.key_list]
     chosen = merger.chosen(FORMAT, olds, records.values)
     by_columns = merge_chosen_rows(FORMAT, records, olds, chosen)
     by_rows = merge_rows(
-        FORMAT, records.key_list, records.value_list, dict(old), Deletes("ALLOW"), merger, with_old=True
+        FORMAT, records.key_list, records.value_list, dict(old), DeletePolicy("ALLOW"), merger, with_old=True
     )
     assert _comparable(by_columns) == _comparable(by_rows)
     assert by_columns.row_delta == by_rows.row_delta

@@ -1,4 +1,4 @@
-"""Looking for what was never written to a segment: pages of zeros. Pure functions on a buffer."""
+"""Detection of pages of a segment that were never written: they are all zeros. Pure functions on a buffer."""
 
 from __future__ import annotations
 
@@ -14,10 +14,10 @@ _BASE_OFFSET = Struct("<q")
 
 
 def has_unwritten_page(buffer: ReadableBuffer, start: int, end: int, expected_offset: int) -> bool:
-    """Whether a page between two batch boundaries may never have arrived on disk: one that is all zeros.
+    """True if a page between two batch boundaries may never have been written: it is all zeros.
 
-    Where the file system knows what was written it is a hole, but copies (`cp`, `tar`, `rsync`) and network file
-    systems have real zeros instead. Rows may have such pages too: this says nothing about bytes that were synced.
+    On a file system that records what was written, it is a hole, but copies (`cp`, `tar`, `rsync`) and network file
+    systems have real zeros instead. Rows may contain such pages too: do not apply this to bytes that were synced.
     """
     first, last = -(-start // PAGE_BYTES), end // PAGE_BYTES
     if first < last:
@@ -28,11 +28,11 @@ def has_unwritten_page(buffer: ReadableBuffer, start: int, end: int, expected_of
 
 
 def starts_unwritten(buffer: ReadableBuffer, start: int, end: int, expected_offset: int) -> bool:
-    """Whether the bytes from a batch boundary to the end of its page are the zeros of a page that was not rewritten.
+    """True if the bytes from a batch boundary to the end of its page are the zeros of a page that was not rewritten.
 
-    A group of writes starts in a page whose beginning is on disk already. If power fails before the new content of that
-    page arrives, the page keeps its old content: zeros behind the old end. No batch starts like that, because its
-    base offset or at least its length is not zero.
+    A group of writes starts in a page whose beginning is already on disk. If power fails before the new content of that
+    page is written, the page keeps its old content: zeros behind the old end. No batch starts with these zeros, because
+    its base offset or at least its length is not zero.
     """
     page_end = min((start // PAGE_BYTES + 1) * PAGE_BYTES, end)
     size = page_end - start

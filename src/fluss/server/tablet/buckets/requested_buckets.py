@@ -1,6 +1,6 @@
-"""The buckets that a request asks about: each once, and no more than the table has.
+"""The buckets that a request names: each once, and no more than the table can have.
 
-A request of 4 MB can name one bucket millions of times. Clients name each once, so naming one again means nothing.
+A request of 4 MB can name one bucket millions of times. Clients name each bucket once, so repetitions are ignored.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from fluss.model.paths import TableBucket
 from fluss.server.catalog import TableEntry
 from fluss.server.tablet.buckets.registry import BucketRegistry
 
-# Of a table that this tablet does not know: dropped just now, or never there. Each bucket gets its own error then.
+# For a table that this tablet does not know, because it was just dropped or never existed. Each bucket gets an error.
 MAX_BUCKETS_OF_UNKNOWN_TABLE = 1_000
 
 
@@ -22,20 +22,20 @@ def bucket_of(table_id: int, item: Any) -> TableBucket:
     return TableBucket(table_id, item.partition_id if item.HasField("partition_id") else None, item.bucket_id)
 
 
-def most_buckets(entry: TableEntry | None) -> int:
-    """How many buckets of a table a request may name."""
+def max_buckets(entry: TableEntry | None) -> int:
+    """The number of buckets of a table that a request may name."""
     if entry is None:
         return MAX_BUCKETS_OF_UNKNOWN_TABLE
-    # Partitions that were dropped a moment ago may still be asked for.
+    # Requests may still name partitions that were just dropped.
     return entry.bucket_count * max(1, len(entry.partitions)) + MAX_BUCKETS_OF_UNKNOWN_TABLE
 
 
-def asked_buckets(registry: BucketRegistry, table_id: int, named: Iterable[TableBucket]) -> list[TableBucket]:
-    """The named buckets in order, each once; FlussError 21 when the table cannot have so many."""
+def requested_buckets(registry: BucketRegistry, table_id: int, named: Iterable[TableBucket]) -> list[TableBucket]:
+    """The named buckets in order, each once; FlussError 21 if the table cannot have that many."""
     buckets = list(dict.fromkeys(named))
-    if len(buckets) > most_buckets(registry.table(table_id)):
+    if len(buckets) > max_buckets(registry.table(table_id)):
         raise FlussError(
-            f"{len(buckets)} buckets are asked for, which table id {table_id} cannot have; refresh the metadata",
+            f"the request names {len(buckets)} buckets, more than table id {table_id} can have; refresh the metadata",
             ErrorCode.UNKNOWN_TABLE_OR_BUCKET_EXCEPTION,
         )
     return buckets

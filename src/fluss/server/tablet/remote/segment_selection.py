@@ -1,4 +1,4 @@
-"""What a fetch or an offset question is told about remote segments: decisions without I/O."""
+"""Selection of remote segments for a fetch or a lookup of an offset, without I/O."""
 
 from __future__ import annotations
 
@@ -6,12 +6,12 @@ from bisect import bisect_right
 
 from fluss.server.tablet.remote.manifest import RemoteManifest, RemoteSegment
 
-# A fetch answer names at most this many segments; clients hold four at once and ask again afterwards.
+# A fetch answer names at most this many segments; clients keep four at a time and fetch again afterwards.
 MAX_SEGMENTS_PER_ANSWER = 64
 
 
 def segments_from(manifest: RemoteManifest, offset: int) -> tuple[RemoteSegment, ...]:
-    """The remote segment holding `offset` and those that follow it; empty when the offset is not remote."""
+    """The remote segment with `offset` and those after it; empty if the offset is not in remote storage."""
     segments = manifest.segments
     if not segments or offset < segments[0].start_offset or offset >= segments[-1].end_offset:
         return ()

@@ -1,4 +1,4 @@
-"""Reading the decided part of a staged file, piece by piece, behind the batches that the log has already."""
+"""Reading the decided batches of a staged file in parts, after those that the log already has."""
 
 from __future__ import annotations
 
@@ -6,12 +6,12 @@ from fluss.codec.batches.log_batch import CorruptBatch
 from fluss.errors import ErrorCode, FlussError
 from fluss.server.catalog.staged_records import StagedFileEntry
 from fluss.server.storage.files import FileSystem
-from fluss.server.storage.staged_files import read_piece, staged_path
+from fluss.server.storage.staged_files import read_staged_batches, staged_path
 from fluss.server.tablet.staging.bucket_files import BucketFiles
 
 
 class StagedReader:
-    """One pass over a file. `read` runs in the bucket's staging thread, one call after the other."""
+    """One pass over a file. `read` runs in the bucket's staging thread, one call at a time."""
 
     def __init__(self, name: str, directory: str, file: StagedFileEntry, next_sequence: int, files: FileSystem) -> None:
         self._name = name
@@ -23,38 +23,38 @@ class StagedReader:
         self._end = 0
 
     def read(self, bucket_files: BucketFiles) -> bytearray | None:
-        """The next whole batches that the log lacks; None when there are no more."""
+        """The next whole batches that the log lacks; None if there are no more."""
         if self._position is None:
             start = bucket_files.header_bytes(self._file.writer_id)
             if start is None:
-                raise self._damaged("the file is not there")
+                raise self._damaged("the file is missing")
             self._position, self._end = start, start + self._file.size_bytes
         while self._position < self._end:
             descriptor = self._io.open_read(self._path)
             try:
-                piece = read_piece(self._io, descriptor, self._position, self._end)
+                part = read_staged_batches(self._io, descriptor, self._position, self._end)
             except CorruptBatch as error:
                 raise self._damaged(str(error)) from error
             finally:
                 self._io.close(descriptor)
-            if piece is None:
+            if part is None:
                 raise self._damaged(f"no whole batch at byte {self._position}")
-            self._position = piece.end
-            wanted = [item for item in piece.batches if item[1].batch_sequence >= self._next_sequence]
+            self._position = part.end
+            wanted = [item for item in part.batches if item[1].batch_sequence >= self._next_sequence]
             if wanted:
                 first_position, first = wanted[0]
                 if first.batch_sequence != self._next_sequence:
-                    raise self._damaged(f"batch {first.batch_sequence} where {self._next_sequence} should be")
+                    raise self._damaged(f"it has batch {first.batch_sequence}, expected {self._next_sequence}")
                 self._next_sequence = wanted[-1][1].batch_sequence + 1
-                del piece.data[:first_position]
-                return piece.data
+                del part.data[:first_position]
+                return part.data
         if self._next_sequence != self._file.batch_count:
             raise self._damaged(f"it ends before batch {self._next_sequence}")
         return None
 
     def _damaged(self, what: str) -> FlussError:
         return FlussError(
-            f"staged rows of {self._name} are decided but cannot be read from {self._path}: {what}; restore the file, "
-            "or drop the table or partition to give them up",
+            f"cannot read committed rows of {self._name} from {self._path}: {what}; restore the file, or drop the "
+            "table or partition to give them up",
             ErrorCode.STORAGE_EXCEPTION,
         )

@@ -1,4 +1,4 @@
-"""Offsets that readers have seen are never given to other rows, also where a power cut takes rows that were shown."""
+"""Offsets that readers have seen are never used for other rows, even if a power cut loses rows that were shown."""
 
 from __future__ import annotations
 
@@ -13,17 +13,17 @@ from fluss.codec.batches.log_scan import is_filler
 from fluss.errors import FlussError
 from fluss.server.storage.log.bucket_log import BucketLog
 from fluss.server.storage.log.committer import FlushMode
-from fluss.server.storage.log.given_offsets import (
-    GIVEN_NAME,
-    GivenOffsets,
-    decode_given,
-    encode_given,
-    load_given,
+from fluss.server.storage.log.options import LogOptions
+from fluss.server.storage.log.reserved_offsets import (
+    RESERVED_NAME,
+    ReservedOffsets,
+    decode_reserved,
+    encode_reserved,
+    load_reserved,
     lost_offsets,
     offset_of_last_rows,
-    write_given,
+    write_reserved,
 )
-from fluss.server.storage.log.options import LogOptions
 from tests.support.storage.bucket_logs import LogBench, batch_of, read_all
 from tests.support.storage.faulty_files import FaultyFiles, NoSyncFiles, RebootedFiles
 
@@ -40,7 +40,7 @@ def _rows(log: BucketLog, offset: int) -> list[int]:
 
 
 def _power_cut(tmp_path: Path, flush: FlushMode) -> tuple[Path, int]:
-    """Ten rows on disk, ten more that readers saw and no disk has; the directory afterwards, and where readers are."""
+    """Ten rows on disk, ten more that readers saw but no disk has; returns the directory and the readers' offset."""
     before, after = tmp_path / "before", tmp_path / "after"
     before.mkdir()
     files = FaultyFiles(before)
@@ -69,7 +69,7 @@ def test_a_reader_that_was_ahead_of_a_power_cut_skips_nothing(tmp_path: Path, fl
     assert first_new > shown
     appended = [bench.append_and_wait(log, batch_of(10)).base_offset for _ in range(3)]
     assert appended[0] == first_new
-    # Whoever saw the rows that are lost, and whoever did not, goes on with the first new one.
+    # Readers that saw the lost rows, and those that did not, continue with the first new one.
     new = list(range(first_new, first_new + 30))
     assert _rows(log, shown) == new
     assert _rows(log, 15) == new
@@ -94,12 +94,12 @@ def test_the_gap_stays_and_does_not_grow_with_kills_and_clean_stops(tmp_path: Pa
         bench.append_and_wait(log, batch_of(1))
         if number == 1:
             log.close()
-            assert load_given(bench.files, log.directory) == GivenOffsets(lost=lost)
+            assert load_reserved(bench.files, log.directory) == ReservedOffsets(lost=lost)
         bench.close()
 
 
 def test_a_second_power_cut_while_the_gap_is_made(tmp_path: Path) -> None:
-    """Whatever arrives of the repair, the next start ends behind what was shown."""
+    """Whatever part of the repair reaches the disk, the log ends behind the shown offsets after the next start."""
     directory, shown = _power_cut(tmp_path, "os")
     for cut_after in range(12):
         files = FaultyFiles(directory)
@@ -128,15 +128,15 @@ def test_a_killed_process_leaves_no_gap(tmp_path: Path) -> None:
         bench.close()
 
 
-def test_always_needs_no_note_and_forgets_one_of_another_mode(tmp_path: Path) -> None:
+def test_always_needs_no_file_and_removes_that_of_another_mode(tmp_path: Path) -> None:
     bench = LogBench(tmp_path, NoSyncFiles(), "os")
     bench.append_and_wait(bench.open(), batch_of(1))
-    assert (tmp_path / "log-0" / GIVEN_NAME).exists()
+    assert (tmp_path / "log-0" / RESERVED_NAME).exists()
     bench.close()
     bench = LogBench(tmp_path, NoSyncFiles())
     log = bench.open()
     bench.append_and_wait(log, batch_of(1))
-    assert not (tmp_path / "log-0" / GIVEN_NAME).exists()
+    assert not (tmp_path / "log-0" / RESERVED_NAME).exists()
     bench.close()
     bench = LogBench(tmp_path, RebootedFiles(), "os")
     assert bench.open().log_end_offset == 2
@@ -144,19 +144,19 @@ def test_always_needs_no_note_and_forgets_one_of_another_mode(tmp_path: Path) ->
 
 
 def test_offsets_are_reserved_again_before_they_are_shown(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("fluss.server.storage.log.given_offsets.MIN_RESERVED_OFFSETS", 8)
-    monkeypatch.setattr("fluss.server.storage.log.given_offsets.MAX_RESERVED_OFFSETS", 16)
+    monkeypatch.setattr("fluss.server.storage.log.reserved_offsets.MIN_RESERVED_OFFSETS", 8)
+    monkeypatch.setattr("fluss.server.storage.log.reserved_offsets.MAX_RESERVED_OFFSETS", 16)
     bench = LogBench(tmp_path, NoSyncFiles(), "os")
     log = bench.open()
     for _ in range(40):
         bench.append_and_wait(log, batch_of(3))
-        given = load_given(bench.files, log.directory)
-        assert given is not None
-        assert log.high_watermark <= given.reserved_until <= log.high_watermark + 3 * 16
+        reserved = load_reserved(bench.files, log.directory)
+        assert reserved is not None
+        assert log.high_watermark <= reserved.reserved_until <= log.high_watermark + 3 * 16
     bench.close()
 
 
-def test_a_full_disk_at_a_reservation_fails_the_append_and_passes(tmp_path: Path) -> None:
+def test_a_full_disk_at_a_reservation_fails_the_append_and_is_temporary(tmp_path: Path) -> None:
     files = FaultyFiles(tmp_path)
     bench = LogBench(tmp_path, files, "os")
     log = bench.open()
@@ -175,7 +175,7 @@ def test_a_gap_that_does_not_fit_into_the_segment_begins_another(tmp_path: Path)
     bench.append_and_wait(log, batch_of(5))
     bench.close()
     until = 2**31 + 10
-    write_given(NoSyncFiles(), log.directory, GivenOffsets(until, "another boot"))
+    write_reserved(NoSyncFiles(), log.directory, ReservedOffsets(until, "another boot"))
     bench = LogBench(tmp_path, NoSyncFiles(), "os", LogOptions())
     log = bench.open()
     assert [segment.base_offset for segment in log.segments] == [0, 5, 5 + 2**31 - 1]
@@ -184,12 +184,12 @@ def test_a_gap_that_does_not_fit_into_the_segment_begins_another(tmp_path: Path)
     bench.close()
 
 
-def test_a_damaged_note_leaves_room_for_everything(tmp_path: Path) -> None:
+def test_a_damaged_file_leaves_room_for_the_largest_reservation(tmp_path: Path) -> None:
     bench = LogBench(tmp_path, NoSyncFiles(), "os")
     log = bench.open()
     bench.append_and_wait(log, batch_of(5))
     bench.close()
-    (tmp_path / "log-0" / GIVEN_NAME).write_bytes(b"FLGO and nonsense")
+    (tmp_path / "log-0" / RESERVED_NAME).write_bytes(b"FLGO and nonsense")
     bench = LogBench(tmp_path, NoSyncFiles(), "os")
     log = bench.open()
     assert log.log_end_offset > 1_000_000
@@ -197,12 +197,12 @@ def test_a_damaged_note_leaves_room_for_everything(tmp_path: Path) -> None:
     bench.close()
 
 
-def test_the_note_has_a_version() -> None:
-    given = GivenOffsets(70_000, "419333cc-a54f-41bb-b81e-9ca077f61e24", ((3, 9), (20, 30)))
-    content = encode_given(given)
-    assert decode_given(content) == given
-    assert decode_given(content[:-1]) is None
-    assert decode_given(b"") is None
+def test_the_file_has_a_version() -> None:
+    reserved = ReservedOffsets(70_000, "419333cc-a54f-41bb-b81e-9ca077f61e24", ((3, 9), (20, 30)))
+    content = encode_reserved(reserved)
+    assert decode_reserved(content) == reserved
+    assert decode_reserved(content[:-1]) is None
+    assert decode_reserved(b"") is None
 
 
 def test_clients_cannot_send_fillers(tmp_path: Path) -> None:
