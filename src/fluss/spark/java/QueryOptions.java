@@ -3,6 +3,7 @@ package flusspy.spark;
 import java.util.ArrayList;
 import java.util.HashMap;
 import java.util.List;
+import java.util.Locale;
 import java.util.Map;
 
 import org.apache.spark.sql.SparkSession;
@@ -72,7 +73,7 @@ public class QueryOptions {
     /** The option that a setting of the session is for; null if it is for none of ours. */
     static String optionOf(String setting) {
         return setting.startsWith(SESSION_PREFIX)
-            ? setting.substring(SESSION_PREFIX.length()).toLowerCase()
+            ? setting.substring(SESSION_PREFIX.length()).toLowerCase(Locale.ROOT)
             : null;
     }
 }

@@ -330,7 +330,7 @@ public class StoredBatches {
             long low = Platform.getLong(null, values + 16L * row);
             long high = Platform.getLong(null, values + 16L * row + 8);
             if (precision <= Decimal.MAX_LONG_DIGITS()) {
-                if (high != low >> 63 || Math.abs(low) >= POWERS[precision]) {
+                if (high != low >> 63 || low >= POWERS[precision] || low <= -POWERS[precision]) {
                     throw new IllegalStateException("a value of the table does not fit its type, " + dataType());
                 }
                 return Decimal.createUnsafe(low, precision, scale);
