@@ -58,6 +58,7 @@ SPARK42_NAMES += ["attach", "connect", "batch_write", "stream_read", "stream_rea
 SPARK42_NAMES += ["stream_write_staged", "types", "ddl", "lake_spark", "java_paths", "stored_batches"]
 SPARK42_NAMES += ["state_pieces", "stream_cursor", "lookup_join"]
 SPARK42_TESTS = [f"tests/spark/test_{name}.py" for name in SPARK42_NAMES]
+SPARK42_TESTS += ["tests/unit/spark/java/test_java_sources.py"]
 
 
 def test(arguments: list[str]) -> int:
