@@ -65,6 +65,7 @@ SPARK42_NAMES = {
     "lake": ["lake_spark"],
 }
 SPARK42_TESTS = [f"tests/spark/{room}/test_{name}.py" for room, names in SPARK42_NAMES.items() for name in names]
+SPARK42_TESTS += ["tests/unit/spark/java/test_java_sources.py"]
 
 
 def test(arguments: list[str]) -> int:

@@ -207,7 +207,7 @@ def test_the_oldest_spark(version: str, is_enough: bool, monkeypatch: pytest.Mon
     if is_enough:
         java_runtime.check_spark_version()
     else:
-        with pytest.raises(FlussError, match=rf"Spark 4\.2 or newer is needed, this is {version}"):
+        with pytest.raises(FlussError, match=rf"Spark 4\.2 or newer is needed, got {version}"):
             java_runtime.check_spark_version()
 
 

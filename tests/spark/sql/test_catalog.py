@@ -242,7 +242,7 @@ def test_replacing_a_table_is_refused_before_any_change(tables: Tables, catalog:
         lambda: new.writeTo(f"{catalog}.kept").replace(),
         lambda: new.write.mode("overwrite").saveAsTable(f"{catalog}.kept"),
     ):
-        with pytest.raises(Exception, match="is there, and tables are not replaced or overwritten"):
+        with pytest.raises(Exception, match="exists, and tables are not replaced or overwritten"):
             replace()
         assert tables.db.info(tables.path("kept")).table_id == table_id
         assert tables.rows("kept") == [{"id": 1, "name": "a"}]

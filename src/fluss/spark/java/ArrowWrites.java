@@ -4,17 +4,7 @@ import java.io.DataOutputStream;
 import java.io.IOException;
 import java.nio.channels.Channels;
 
-import org.apache.arrow.vector.BaseFixedWidthVector;
-import org.apache.arrow.vector.BigIntVector;
-import org.apache.arrow.vector.BitVectorHelper;
-import org.apache.arrow.vector.DateDayVector;
 import org.apache.arrow.vector.FieldVector;
-import org.apache.arrow.vector.Float4Vector;
-import org.apache.arrow.vector.Float8Vector;
-import org.apache.arrow.vector.IntVector;
-import org.apache.arrow.vector.TimeStampMicroTZVector;
-import org.apache.arrow.vector.TimeStampMicroVector;
-import org.apache.arrow.vector.VarCharVector;
 import org.apache.arrow.vector.VectorSchemaRoot;
 import org.apache.arrow.vector.complex.StructVector;
 import org.apache.arrow.vector.ipc.ArrowStreamWriter;
@@ -36,8 +26,6 @@ import org.apache.spark.sql.connector.write.WriteBuilder;
 import org.apache.spark.sql.connector.write.WriterCommitMessage;
 import org.apache.spark.sql.connector.write.streaming.StreamingDataWriterFactory;
 import org.apache.spark.sql.connector.write.streaming.StreamingWrite;
-import org.apache.spark.sql.execution.arrow.ArrowFieldWriter;
-import org.apache.spark.sql.execution.arrow.ArrowWriter$;
 import org.apache.spark.sql.execution.datasources.v2.python.PythonBatchWrite;
 import org.apache.spark.sql.execution.datasources.v2.python.PythonBatchWriterFactory;
 import org.apache.spark.sql.execution.datasources.v2.python.PythonCustomMetric;
@@ -55,39 +43,46 @@ import org.apache.spark.sql.types.StructType;
 import org.apache.spark.sql.vectorized.ArrowColumnVector;
 import org.apache.spark.sql.vectorized.ColumnarBatch;
 import org.apache.spark.unsafe.Platform;
-import org.apache.spark.unsafe.types.UTF8String;
 import org.apache.spark.util.AccumulatorV2;
 
 /**
- * Writes whose rows become Arrow batches by plain stores into Arrow's memory.
+ * Writes to the Python source that fill Arrow batches faster than Spark does.
  *
- * Spark's own way to Python sources asks Arrow before every value whether there is room for it, and after every row how
- * large the batch is by now, which is most of what handing a row to Python costs. Here a batch has room for its rows from
- * the beginning, texts grow by doubling, and a row is as large as Spark says.
+ * For every value Spark asks Arrow whether there is room, and after every row how large the batch is; these calls are most
+ * of the cost of handing a row to Python. Here a batch has room for its rows from the beginning (ArrowColumns), and the
+ * size of a row is the one that Spark reports.
  */
 public class ArrowWrites {
-    static scala.collection.Iterator one(Object item) {
+    private ArrowWrites() {
+    }
+
+    /** An iterator over one item. */
+    static <T> scala.collection.Iterator<T> one(T item) {
         return scala.collection.Iterator$.MODULE$.single(item);
     }
 
-    /** What Spark's reports show of a Python process. */
-    static CustomTaskMetric[] values(UserDefinedPythonDataSource source, scala.collection.immutable.Map metrics) {
-        scala.collection.mutable.ListBuffer values = new scala.collection.mutable.ListBuffer();
-        scala.collection.Iterator entries = metrics.iterator();
+    /** The metrics of a Python process, for Spark's reports. */
+    static CustomTaskMetric[] values(
+            UserDefinedPythonDataSource source, scala.collection.immutable.Map<String, ?> metrics) {
+        scala.collection.mutable.ListBuffer<scala.Tuple2<String, Object>> values =
+            new scala.collection.mutable.ListBuffer<scala.Tuple2<String, Object>>();
+        scala.collection.Iterator<?> entries = metrics.iterator();
         while (entries.hasNext()) {
-            scala.Tuple2 entry = (scala.Tuple2) entries.next();
-            values.append(new scala.Tuple2(entry._1(), ((AccumulatorV2) entry._2()).value()));
+            scala.Tuple2<?, ?> entry = (scala.Tuple2<?, ?>) entries.next();
+            Object value = ((AccumulatorV2<?, ?>) entry._2()).value();
+            values.append(new scala.Tuple2<String, Object>((String) entry._1(), value));
         }
         return source.createPythonTaskMetrics(scala.collection.immutable.Map$.MODULE$.from(values));
     }
 
-    /** Have Python take rows and give batches, which may come while rows still go. */
-    static scala.collection.Iterator run(MapInBatchEvaluatorFactory factory, scala.collection.Iterator rows) {
+    /** Send rows to a Python process and return the batches that it sends back; both go on at the same time. */
+    static scala.collection.Iterator<?> run(
+            MapInBatchEvaluatorFactory factory, scala.collection.Iterator<InternalRow> rows) {
         TaskContext context = TaskContext.get();
         return new DirectRunner(factory).compute(one(rows), context.partitionId(), context);
     }
 
-    /** A write of the Python source, in batches and in streams. */
+    /** Plans a batch or streaming write. */
     public static class Builder extends PythonWriteBuilder {
         private final PythonDataSourceV2 source;
         private final String name;
@@ -111,7 +106,7 @@ public class ArrowWrites {
         }
     }
 
-    /** What Spark plans for Python sources, with other writers for the tasks. */
+    /** Spark's write for Python sources, with our writers in the tasks. */
     public static class DirectWrite extends PythonWrite {
         private final PythonDataSourceV2 source;
         private final String name;
@@ -135,7 +130,7 @@ public class ArrowWrites {
         }
     }
 
-    /** One batch write. */
+    /** A batch write. */
     public static class DirectBatchWrite extends PythonBatchWrite {
         DirectBatchWrite(PythonDataSourceV2 source, String name, LogicalWriteInfo info, boolean truncates) {
             super(source, name, info, truncates);
@@ -153,45 +148,63 @@ public class ArrowWrites {
         }
 
         public StreamingDataWriterFactory createStreamingWriterFactory(PhysicalWriteInfo physical) {
-            return new DirectStreamingWriterFactory((PythonBatchWriterFactory) super.createStreamingWriterFactory(physical));
+            return new DirectStreamingWriterFactory(
+                (PythonBatchWriterFactory) super.createStreamingWriterFactory(physical));
         }
     }
 
-    /** Goes to the executors. */
+    /** Makes the writers of a batch write; sent to the executors. */
     public static class DirectWriterFactory extends PythonBatchWriterFactory {
+        private static final long serialVersionUID = 1L;
+
         DirectWriterFactory(PythonBatchWriterFactory python) {
             super(
-                python.source(), python.pickledWriteFunc(), python.inputSchema(), python.jobArtifactUUID(), python.sessionUUID());
+                python.source(),
+                python.pickledWriteFunc(),
+                python.inputSchema(),
+                python.jobArtifactUUID(),
+                python.sessionUUID());
         }
 
-        public DataWriter createWriter(int partition, long task) {
-            return new DirectWriter(this);
+        public DataWriter<InternalRow> createWriter(int partition, long task) {
+            return new DirectWriter<InternalRow>(this);
         }
     }
 
-    /** Goes to the executors with every micro-batch. */
+    /** Makes the writers of a streaming write; sent to the executors with every micro-batch. */
     public static class DirectStreamingWriterFactory extends PythonStreamingWriterFactory {
+        private static final long serialVersionUID = 1L;
+
         DirectStreamingWriterFactory(PythonBatchWriterFactory python) {
             super(
-                python.source(), python.pickledWriteFunc(), python.inputSchema(), python.jobArtifactUUID(), python.sessionUUID());
+                python.source(),
+                python.pickledWriteFunc(),
+                python.inputSchema(),
+                python.jobArtifactUUID(),
+                python.sessionUUID());
         }
 
-        public DataWriter createWriter(int partition, long task) {
-            return new DirectWriter(this);
+        public DataWriter<InternalRow> createWriter(int partition, long task) {
+            return new DirectWriter<InternalRow>(this);
         }
     }
 
-    /** The rows of one task go to Python, one message comes back. */
-    public static class DirectWriter implements DataWriter {
+    /**
+     * Sends the rows of one task to Python, which returns one commit message.
+     *
+     * T is always InternalRow. It is a type variable because Janino makes no bridge methods for parameters:
+     * write(InternalRow) would not implement write(T).
+     */
+    public static class DirectWriter<T> implements DataWriter<T> {
         private final PythonBatchWriterFactory python;
-        private final scala.collection.immutable.Map metrics = PythonCustomMetric.pythonMetrics();
+        private final scala.collection.immutable.Map<String, SQLMetric> metrics = PythonCustomMetric.pythonMetrics();
         private PythonWriterCommitMessage message = null;
 
         DirectWriter(PythonBatchWriterFactory python) {
             this.python = python;
         }
 
-        public void writeAll(java.util.Iterator rows) {
+        public void writeAll(java.util.Iterator<T> rows) {
             MapInBatchEvaluatorFactory factory = python.source().createMapInBatchEvaluatorFactory(
                 python.pickledWriteFunc(),
                 "write_to_data_source",
@@ -200,24 +213,29 @@ public class ArrowWrites {
                 metrics,
                 python.jobArtifactUUID(),
                 python.sessionUUID());
-            scala.collection.Iterator output = run(factory, scala.jdk.javaapi.CollectionConverters.asScala(rows));
+            scala.collection.Iterator<?> output = run(factory, internalRows(rows));
             while (output.hasNext()) {
                 ColumnarBatch batch = (ColumnarBatch) output.next();
                 ArrowColumnVector messages = ((ArrowColumnVector) batch.column(0)).getChild(0);
                 for (int i = 0; i < batch.numRows(); i++) {
                     if (message != null) {
-                        throw new IllegalStateException("the Python writer gave more than one commit message");
+                        throw new IllegalStateException("the Python writer returned more than one commit message");
                     }
                     message = new PythonWriterCommitMessage(messages.getBinary(i));
                 }
             }
             if (message == null) {
-                throw new IllegalStateException("the Python writer gave no commit message");
+                throw new IllegalStateException("the Python writer returned no commit message");
             }
         }
 
-        public void write(Object row) {
-            throw new IllegalStateException("rows are written all at once");
+        @SuppressWarnings("unchecked") // T is InternalRow
+        private static <T> scala.collection.Iterator<InternalRow> internalRows(java.util.Iterator<T> rows) {
+            return (scala.collection.Iterator<InternalRow>) scala.jdk.javaapi.CollectionConverters.asScala(rows);
+        }
+
+        public void write(T row) {
+            throw new IllegalStateException("write of a single row: Spark 4.2 and newer call writeAll");
         }
 
         public WriterCommitMessage commit() {
@@ -235,15 +253,15 @@ public class ArrowWrites {
         }
     }
 
-    /** Spark's connection to the Python process of a task, with batches made here. */
+    /** Spark's connection to the Python process of a task, with batches that are filled here. */
+    @SuppressWarnings("unchecked") // between Spark's own classes: newWriter has other type arguments in each of them
     public static class DirectRunner extends ArrowPythonRunner {
-        private static final int MAX_ROWS = 8192;
         private static final long MAX_BYTES = 8L << 20;
-        /** For rows of other kinds than Spark's usual one, which knows its size. */
+        /** Assumed size of a row that is no UnsafeRow and so does not know its size. */
         private static final int OTHER_ROW_BYTES = 4096;
 
-        private scala.collection.Iterator rows = null;
-        private Column[] columns = null;
+        private scala.collection.Iterator<?> rows = null;
+        private ArrowColumns.Column[] columns = null;
 
         DirectRunner(MapInBatchEvaluatorFactory factory) {
             super(
@@ -260,9 +278,13 @@ public class ArrowWrites {
         }
 
         public boolean writeNextBatchToArrowStream(
-                VectorSchemaRoot root, ArrowStreamWriter writer, DataOutputStream out, scala.collection.Iterator input) {
+                VectorSchemaRoot root,
+                ArrowStreamWriter writer,
+                DataOutputStream out,
+                scala.collection.Iterator<scala.collection.Iterator<InternalRow>> input) {
             if (rows == null) {
-                rows = (scala.collection.Iterator) input.next();
+                scala.collection.Iterator<?> tasks = input;
+                rows = (scala.collection.Iterator<?>) tasks.next();
             }
             if (!rows.hasNext()) {
                 close();
@@ -280,7 +302,8 @@ public class ArrowWrites {
             root.setRowCount(count);
             int before = out.size();
             send(out);
-            ((SQLMetric) pythonMetrics().apply("pythonDataSent")).$plus$eq((long) (out.size() - before));
+            scala.collection.immutable.Map<String, ?> metrics = pythonMetrics();
+            ((SQLMetric) metrics.apply("pythonDataSent")).$plus$eq((long) (out.size() - before));
             for (int i = 0; i < columns.length; i++) {
                 columns[i].reset();
             }
@@ -288,40 +311,20 @@ public class ArrowWrites {
         }
 
         private void prepare(StructVector struct) {
-            struct.setInitialCapacity(MAX_ROWS);
+            struct.setInitialCapacity(ArrowColumns.MAX_ROWS);
             struct.allocateNew();
-            Platform.setMemory(struct.getValidityBufferAddress(), (byte) 0xff, MAX_ROWS / 8);
-            Column[] made = new Column[struct.size()];
+            Platform.setMemory(struct.getValidityBufferAddress(), (byte) 0xff, ArrowColumns.MAX_ROWS / 8);
+            ArrowColumns.Column[] made = new ArrowColumns.Column[struct.size()];
             for (int i = 0; i < made.length; i++) {
-                made[i] = column((FieldVector) struct.getChildByOrdinal(i), i);
+                made[i] = ArrowColumns.column((FieldVector) struct.getChildByOrdinal(i), i);
             }
             columns = made;
         }
 
-        private static Column column(FieldVector vector, int index) {
-            boolean micros = vector instanceof TimeStampMicroVector || vector instanceof TimeStampMicroTZVector;
-            if (vector instanceof BigIntVector || micros) {
-                return new Longs((BaseFixedWidthVector) vector, index);
-            }
-            if (vector instanceof IntVector || vector instanceof DateDayVector) {
-                return new Ints((BaseFixedWidthVector) vector, index);
-            }
-            if (vector instanceof Float8Vector) {
-                return new Doubles((BaseFixedWidthVector) vector, index);
-            }
-            if (vector instanceof Float4Vector) {
-                return new Floats((BaseFixedWidthVector) vector, index);
-            }
-            if (vector instanceof VarCharVector) {
-                return new Texts((VarCharVector) vector, index);
-            }
-            return new Others(ArrowWriter$.MODULE$.createFieldWriter(vector), index);
-        }
-
-        /** At least one row; as many as there are up to the bounds. */
+        /** Fill the columns with at least one row, and with more up to the limits; return the number of rows. */
         private int fill() {
             long left = Math.min(MAX_BYTES, maxBytesPerBatch());
-            int limit = Math.min(MAX_ROWS, maxRecordsPerBatch());
+            int limit = Math.min(ArrowColumns.MAX_ROWS, maxRecordsPerBatch());
             int count = 0;
             do {
                 InternalRow row = (InternalRow) rows.next();
@@ -343,187 +346,6 @@ public class ArrowWrites {
             } finally {
                 batch.close();
             }
-        }
-    }
-
-    /** The values of one column on their way into a batch. */
-    abstract static class Column {
-        final int index;
-
-        Column(int index) {
-            this.index = index;
-        }
-
-        abstract void add(InternalRow row, int at);
-
-        abstract void finish(int count);
-
-        abstract void reset();
-    }
-
-    /** Columns whose validity is written here: all values are there until one is not. */
-    abstract static class Direct extends Column {
-        final FieldVector vector;
-        boolean nulls = true;
-
-        Direct(FieldVector vector, int index) {
-            super(index);
-            this.vector = vector;
-        }
-
-        void setNull(int at) {
-            nulls = true;
-            BitVectorHelper.unsetBit(vector.getValidityBuffer(), at);
-        }
-
-        void reset() {
-            if (nulls) {
-                Platform.setMemory(vector.getValidityBufferAddress(), (byte) 0xff, DirectRunner.MAX_ROWS / 8);
-                nulls = false;
-            }
-        }
-    }
-
-    /** Numbers and points in time, all of a width. */
-    abstract static class Fixed extends Direct {
-        final long values;
-
-        Fixed(BaseFixedWidthVector vector, int index) {
-            super(vector, index);
-            vector.allocateNew(DirectRunner.MAX_ROWS);
-            values = vector.getDataBufferAddress();
-            reset();
-        }
-
-        void add(InternalRow row, int at) {
-            if (row.isNullAt(index)) {
-                setNull(at);
-            } else {
-                put(row, at);
-            }
-        }
-
-        abstract void put(InternalRow row, int at);
-
-        void finish(int count) {
-            vector.setValueCount(count);
-        }
-    }
-
-    /** 64-bit numbers, and microseconds since 1970. */
-    static class Longs extends Fixed {
-        Longs(BaseFixedWidthVector vector, int index) {
-            super(vector, index);
-        }
-
-        void put(InternalRow row, int at) {
-            Platform.putLong(null, values + 8L * at, row.getLong(index));
-        }
-    }
-
-    /** 32-bit numbers, and days since 1970. */
-    static class Ints extends Fixed {
-        Ints(BaseFixedWidthVector vector, int index) {
-            super(vector, index);
-        }
-
-        void put(InternalRow row, int at) {
-            Platform.putInt(null, values + 4L * at, row.getInt(index));
-        }
-    }
-
-    /** Floating numbers of 64 bits. */
-    static class Doubles extends Fixed {
-        Doubles(BaseFixedWidthVector vector, int index) {
-            super(vector, index);
-        }
-
-        void put(InternalRow row, int at) {
-            Platform.putDouble(null, values + 8L * at, row.getDouble(index));
-        }
-    }
-
-    /** Floating numbers of 32 bits. */
-    static class Floats extends Fixed {
-        Floats(BaseFixedWidthVector vector, int index) {
-            super(vector, index);
-        }
-
-        void put(InternalRow row, int at) {
-            Platform.putFloat(null, values + 4L * at, row.getFloat(index));
-        }
-    }
-
-    /** Texts, one after the other. */
-    static class Texts extends Direct {
-        private static final long FIRST_BYTES = 16L * DirectRunner.MAX_ROWS;
-
-        private final VarCharVector texts;
-        private final long offsets;
-        private long bytes;
-        private long capacity;
-        private int end = 0;
-
-        Texts(VarCharVector vector, int index) {
-            super(vector, index);
-            texts = vector;
-            vector.allocateNew(FIRST_BYTES, DirectRunner.MAX_ROWS);
-            offsets = vector.getOffsetBufferAddress();
-            locate();
-            reset();
-        }
-
-        private void locate() {
-            bytes = texts.getDataBufferAddress();
-            capacity = texts.getDataBuffer().capacity();
-        }
-
-        void add(InternalRow row, int at) {
-            if (row.isNullAt(index)) {
-                setNull(at);
-            } else {
-                UTF8String text = row.getUTF8String(index);
-                int length = text.numBytes();
-                if (capacity - end < length) {
-                    texts.reallocDataBuffer(Math.max(2 * capacity, (long) end + length));
-                    locate();
-                }
-                text.writeToMemory(null, bytes + end);
-                end += length;
-            }
-            Platform.putInt(null, offsets + 4L * at + 4, end);
-        }
-
-        void finish(int count) {
-            texts.setLastSet(count - 1);
-            texts.setValueCount(count);
-        }
-
-        void reset() {
-            super.reset();
-            end = 0;
-        }
-    }
-
-    /** Everything else as Spark does it. */
-    static class Others extends Column {
-        private final ArrowFieldWriter writer;
-
-        Others(ArrowFieldWriter writer, int index) {
-            super(index);
-            this.writer = writer;
-        }
-
-        void add(InternalRow row, int at) {
-            writer.write(row, index);
-        }
-
-        void finish(int count) {
-            writer.finish();
-        }
-
-        void reset() {
-            writer.reset();
         }
     }
 }

@@ -30,6 +30,7 @@ import org.apache.spark.sql.execution.datasources.v2.python.PythonInputPartition
 import org.apache.spark.sql.execution.datasources.v2.python.PythonPartitionReaderFactory;
 import org.apache.spark.sql.execution.datasources.v2.python.PythonScan;
 import org.apache.spark.sql.execution.datasources.v2.python.UserDefinedPythonDataSource;
+import org.apache.spark.sql.execution.metric.SQLMetric;
 import org.apache.spark.sql.execution.python.MapInBatchEvaluatorFactory;
 import org.apache.spark.sql.sources.Filter;
 import org.apache.spark.sql.types.DataType;
@@ -45,14 +46,17 @@ import org.apache.spark.sql.vectorized.ColumnarMap;
 import org.apache.spark.unsafe.types.UTF8String;
 
 /**
- * Batch reads that hand the Arrow batches of the Python reader to Spark as they are.
+ * Batch reads that pass the Arrow batches of the Python reader to Spark as columns.
  *
- * Spark itself turns what Python sources give into rows, and those into rows again, before a query sees a value. Here its
- * generated code takes the values from Arrow's memory, and only those that the query uses. Batches that Python need not look
- * into come as the server stores them, and are decompressed here (StoredBatches).
+ * Spark converts the batches of Python sources to rows twice before a query sees a value. Here its generated code reads
+ * values from Arrow's memory, and only those that the query uses. Batches that Python does not need to look into arrive
+ * as the server stores them, and are decompressed here (StoredBatches).
  */
 public class ColumnarReads {
-    /** Behind the columns of a read: a whole message of the server in the only row of a batch, else null. */
+    private ColumnarReads() {
+    }
+
+    /** Append the column for stored messages: a whole message in a batch of one row, null in other batches. */
     static StructType withMessages(StructType columns) {
         String name = "__stored_batch";
         while (Arrays.asList(columns.fieldNames()).contains(name)) {
@@ -61,7 +65,7 @@ public class ColumnarReads {
         return columns.add(name, DataTypes.BinaryType);
     }
 
-    /** A scan of the Python source whose batches stay columns; streams are read as Spark does it. */
+    /** A scan of the Python source whose batches stay columnar; streams are read by Spark's own classes. */
     public static class ColumnarScan extends PythonScan {
         private final PythonDataSourceV2 source;
         private final String name;
@@ -70,7 +74,11 @@ public class ColumnarReads {
         private boolean streams = false;
 
         ColumnarScan(
-                PythonDataSourceV2 source, String name, StructType columns, CaseInsensitiveStringMap options, Filter[] filters) {
+                PythonDataSourceV2 source,
+                String name,
+                StructType columns,
+                CaseInsensitiveStringMap options,
+                Filter[] filters) {
             super(source, name, columns, options, filters);
             this.source = source;
             this.name = name;
@@ -93,7 +101,7 @@ public class ColumnarReads {
         }
     }
 
-    /** The tasks that the Python reader planned. */
+    /** The tasks that the Python reader has planned. */
     public static class PlannedBatch implements Batch {
         private final Batch planned;
         private final String table;
@@ -114,8 +122,10 @@ public class ColumnarReads {
         }
     }
 
-    /** Goes to the executors with what Spark would have sent there. */
+    /** Makes the readers of the tasks; sent to the executors with Spark's own factory, whose fields it uses. */
     public static class ColumnarReaderFactory implements PartitionReaderFactory {
+        private static final long serialVersionUID = 1L;
+
         private final PythonPartitionReaderFactory python;
         private final String table;
         private final StructType columns;
@@ -126,25 +136,25 @@ public class ColumnarReads {
             this.columns = columns;
         }
 
-        public PartitionReader createReader(InputPartition partition) {
-            throw new UnsupportedOperationException("batches stay columns");
+        public PartitionReader<InternalRow> createReader(InputPartition partition) {
+            throw new UnsupportedOperationException("this read has no row reader: its batches are columnar");
         }
 
         public boolean supportColumnarReads(InputPartition partition) {
             return true;
         }
 
-        public PartitionReader createColumnarReader(InputPartition partition) {
+        public PartitionReader<ColumnarBatch> createColumnarReader(InputPartition partition) {
             return new ColumnarReader(python, table, columns, (PythonInputPartition) partition);
         }
     }
 
-    /** The batches of one task, from the Python process that Spark starts or keeps for it. */
-    public static class ColumnarReader implements PartitionReader {
+    /** The batches of one task, from the Python process that Spark starts or reuses for it. */
+    public static class ColumnarReader implements PartitionReader<ColumnarBatch> {
         private final UserDefinedPythonDataSource source;
         private final StructType columns;
-        private final scala.collection.immutable.Map metrics = PythonCustomMetric.pythonMetrics();
-        private final scala.collection.Iterator batches;
+        private final scala.collection.immutable.Map<String, SQLMetric> metrics = PythonCustomMetric.pythonMetrics();
+        private final scala.collection.Iterator<?> batches;
         private final StoredBatches stored;
 
         ColumnarReader(
@@ -168,7 +178,7 @@ public class ColumnarReads {
             return batches.hasNext();
         }
 
-        public Object get() {
+        public ColumnarBatch get() {
             ColumnarBatch batch = (ColumnarBatch) batches.next();
             ArrowColumnVector rows = (ArrowColumnVector) batch.column(0);
             ValueVector messages = rows.getChild(columns.length()).getValueVector();
@@ -182,10 +192,10 @@ public class ColumnarReads {
             return new ColumnarBatch(vectors, batch.numRows());
         }
 
-        /** Only where Python gave what Spark expects: other memory would be read by its addresses otherwise. */
+        /** Read by address, but only a vector of the type that Spark expects: the layout of others differs. */
         private static ColumnVector direct(ArrowColumnVector column, DataType expected) {
             FieldVector vector = (FieldVector) column.getValueVector();
-            boolean texts = vector instanceof VarCharVector;
+            boolean strings = vector instanceof VarCharVector;
             boolean simple = vector instanceof BigIntVector
                 || vector instanceof IntVector
                 || vector instanceof Float8Vector
@@ -193,13 +203,13 @@ public class ColumnarReads {
                 || vector instanceof DateDayVector
                 || vector instanceof TimeStampMicroVector
                 || vector instanceof TimeStampMicroTZVector
-                || texts;
+                || strings;
             if (!simple || vector.getValueCount() == 0 || !column.dataType().equals(expected)) {
                 return new WrappedVector(column, expected);
             }
             int nulls = vector.getNullCount();
             long validity = nulls == 0 ? 0 : vector.getValidityBufferAddress();
-            long offsets = texts ? vector.getOffsetBufferAddress() : 0;
+            long offsets = strings ? vector.getOffsetBufferAddress() : 0;
             return new StoredBatches.DirectVector(expected, nulls, validity, vector.getDataBufferAddress(), offsets);
         }
 
@@ -211,11 +221,12 @@ public class ColumnarReads {
             stored.close();
         }
     }
+
     /**
-     * Columns that Arrow's own class reads.
+     * A column that Spark's ArrowColumnVector reads.
      *
-     * Spark keeps batches whose first column is of that class in a queue for pandas UDFs, until long after the next one has
-     * taken their memory. Of others it makes rows at once.
+     * For pandas UDFs, Spark queues batches whose first column is an ArrowColumnVector, and reads them long after the next
+     * batch has reused their memory. It converts batches of other columns to rows at once.
      */
     public static class WrappedVector extends ColumnVector {
         private final ArrowColumnVector column;
@@ -225,7 +236,7 @@ public class ColumnarReads {
             this.column = column;
         }
 
-        /** The memory is the reader's. */
+        /** Nothing to free: the reader owns the memory. */
         public void close() {
         }
 

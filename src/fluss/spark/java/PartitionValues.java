@@ -15,18 +15,18 @@ import org.apache.spark.sql.types.StructType;
 import org.apache.spark.unsafe.types.UTF8String;
 
 /**
- * Values of partition columns between Spark's rows and JSON, whose other end is fluss.spark.convert.partition_json.
+ * Converts values of partition columns between Spark's rows and JSON; fluss.spark.convert.partition_json is the other end.
  *
- * What Spark has inside goes over as it is: days, microseconds and nanoseconds as whole numbers, bytes as Base64. Numbers
- * with a point come back as texts, because JSON has none for those that are infinite.
+ * JSON has Spark's internal values: days, microseconds and nanoseconds are integers, bytes are Base64. Python sends
+ * floating-point numbers as strings, because JSON has no infinite numbers.
  */
 public class PartitionValues {
     private PartitionValues() {
     }
 
-    /** The values of a row by the names of their columns, which may be some of the partition columns. */
-    static Map toJson(StructType partitionSchema, String[] names, InternalRow row) {
-        Map values = new HashMap();
+    /** The values of a row by column name; the row may have only some of the partition columns. */
+    static Map<String, Object> toJson(StructType partitionSchema, String[] names, InternalRow row) {
+        Map<String, Object> values = new HashMap<String, Object>();
         for (int i = 0; i < names.length; i++) {
             DataType type = partitionSchema.fields()[partitionSchema.fieldIndex(names[i])].dataType();
             Object value = row.isNullAt(i) ? null : row.get(i, type);
@@ -35,17 +35,18 @@ public class PartitionValues {
         return values;
     }
 
-    /** A row of all partition columns, from their values in order. */
-    static InternalRow fromJson(StructType partitionSchema, List values) {
+    /** The row of all partition columns, from their values in order. */
+    static InternalRow fromJson(StructType partitionSchema, List<?> values) {
         StructField[] fields = partitionSchema.fields();
         Object[] row = new Object[fields.length];
         for (int i = 0; i < row.length; i++) {
-            row[i] = inside(values.get(i), fields[i].dataType());
+            row[i] = internal(values.get(i), fields[i].dataType());
         }
         return new GenericInternalRow(row);
     }
 
-    private static Object inside(Object value, DataType type) {
+    /** Spark's internal value for a value of JSON. */
+    private static Object internal(Object value, DataType type) {
         if (type instanceof StringType) {
             return UTF8String.fromString((String) value);
         }
@@ -71,6 +72,6 @@ public class PartitionValues {
         if (type.equals(DataTypes.IntegerType) || type.equals(DataTypes.DateType)) {
             return Integer.valueOf(number.intValue());
         }
-        return Long.valueOf(number.longValue()); // whole numbers of 64 bits, and all times
+        return Long.valueOf(number.longValue()); // 64-bit integers, and all times
     }
 }

@@ -37,19 +37,19 @@ import org.apache.spark.unsafe.Platform;
 import org.apache.spark.unsafe.types.UTF8String;
 
 /**
- * Arrow messages as servers store them, which Python only handed on, become columns here.
+ * Decodes Arrow messages as servers store them, which Python has passed on unread.
  *
- * A message is a record batch without its schema, its buffers compressed one by one or not at all. It is read by
- * addresses, so everything that they depend on is checked first. The memory for what was compressed is used again for the
- * next message: like all batches of a reader, one is valid until the next.
+ * A message is a record batch without its schema; its buffers are compressed one by one, or none of them is. Values are
+ * read by address, so everything that addresses depend on is checked first. The memory for decompressed buffers is reused
+ * for the next message: like all batches of a reader, a batch is valid until the next one is read.
  */
 public class StoredBatches {
     private static final int PREFIX_BYTES = 8;
     private static final int CONTINUATION = -1;
-    /** Stands before the buffers of compressed messages that did not become smaller. */
+    /** The length field of a buffer that is stored as it is, because compression would not have made it smaller. */
     private static final long NOT_COMPRESSED = -1;
     private static final int LENGTH_BYTES = 8;
-    /** The densest block of zstd has 128 KiB in 4 bytes. */
+    /** The densest zstd block holds 128 KiB in 4 bytes. */
     private static final long MAX_EXPANSION = 32 * 1024;
     private static final long MAX_BYTES = 1L << 31;
 
@@ -58,12 +58,12 @@ public class StoredBatches {
     private final int bufferCount;
     private final long[] addresses;
     private final long[] lengths;
-    /** Of buffers that are compressed, how large they were; -1 for others. */
+    /** The size of each compressed buffer after decompression; -1 for a buffer that is not compressed. */
     private final long[] originals;
     private long memory = 0;
     private long capacity = 0;
 
-    /** For messages with these columns; the name of the table is for errors. */
+    /** For messages with these columns; the table name is used in errors. */
     public StoredBatches(String table, StructType columns) {
         this.table = table;
         this.columns = columns.fields();
@@ -77,12 +77,12 @@ public class StoredBatches {
         originals = new long[count];
     }
 
-    /** The rows of the message that is the first value. */
+    /** Decode the message that is the first value of the vector. */
     public ColumnarBatch read(VarBinaryVector messages) {
         try {
             return decoded(messages);
         } catch (IndexOutOfBoundsException outside) {
-            throw broken("its metadata leads outside of it: " + outside.getMessage());
+            throw broken("its metadata points outside of the message: " + outside.getMessage());
         }
     }
 
@@ -90,51 +90,57 @@ public class StoredBatches {
         int start = messages.getOffsetBuffer().getInt(0);
         int size = messages.getOffsetBuffer().getInt(4) - start;
         ByteBuffer bytes = messages.getDataBuffer().nioBuffer(start, size).order(ByteOrder.LITTLE_ENDIAN);
-        check(size >= PREFIX_BYTES && bytes.getInt(0) == CONTINUATION, "it does not begin like a message");
+        check(size >= PREFIX_BYTES && bytes.getInt(0) == CONTINUATION, "it does not begin with the prefix of a message");
         int metadataBytes = bytes.getInt(4);
         check(metadataBytes >= 0 && metadataBytes <= size - PREFIX_BYTES, "its metadata is longer than the message");
         bytes.position(PREFIX_BYTES);
         bytes.limit(PREFIX_BYTES + metadataBytes);
-        Message message = Message.getRootAsMessage(((ByteBuffer) bytes.slice()).order(ByteOrder.LITTLE_ENDIAN));
+        java.nio.Buffer metadata = bytes.slice(); // Janino does not know that this is a ByteBuffer
+        Message message = Message.getRootAsMessage(((ByteBuffer) metadata).order(ByteOrder.LITTLE_ENDIAN));
         RecordBatch batch = (RecordBatch) message.header(new RecordBatch());
-        check(message.headerType() == MessageHeader.RecordBatch && batch != null, "it is no record batch");
-        check(batch.length() > 0 && batch.length() < Integer.MAX_VALUE, "its number of rows");
-        check(batch.nodesLength() == columns.length && batch.buffersLength() == bufferCount, "its number of columns");
+        check(message.headerType() == MessageHeader.RecordBatch && batch != null, "it is not a record batch");
+        check(batch.length() > 0 && batch.length() < Integer.MAX_VALUE, "it has " + batch.length() + " rows");
+        check(
+            batch.nodesLength() == columns.length && batch.buffersLength() == bufferCount,
+            "it has " + batch.nodesLength() + " columns and " + batch.buffersLength() + " buffers, not "
+                + columns.length + " and " + bufferCount);
         long body = messages.getDataBuffer().memoryAddress() + start + PREFIX_BYTES + metadataBytes;
         load(batch, body, size - PREFIX_BYTES - metadataBytes);
         return vectors(batch);
     }
 
+    /** Free the memory of decompressed buffers. */
     public void close() {
         Platform.freeMemory(memory);
         memory = 0;
         capacity = 0;
     }
 
-    /** Find all buffers, and decompress those that need it. */
+    /** Find the addresses of all buffers, and decompress those that are compressed. */
     private void load(RecordBatch batch, long body, long bodyBytes) {
         boolean compressed = batch.compression() != null;
-        check(!compressed || batch.compression().codec() == CompressionType.ZSTD, "its compression is unknown");
+        check(!compressed || batch.compression().codec() == CompressionType.ZSTD, "its compression is not zstd");
         long needed = 0;
         Buffer buffer = new Buffer();
         for (int i = 0; i < bufferCount; i++) {
             batch.buffers(buffer, i);
             long offset = buffer.offset();
             long length = buffer.length();
-            check(offset >= 0 && length >= 0 && offset <= bodyBytes - length, "a buffer lies outside of it");
+            check(offset >= 0 && length >= 0 && offset <= bodyBytes - length, "a buffer lies outside of the message");
             addresses[i] = body + offset;
             lengths[i] = length;
             originals[i] = -1;
             if (compressed && length > 0) {
-                check(length >= LENGTH_BYTES, "a compressed buffer has no length");
+                check(length >= LENGTH_BYTES, "a compressed buffer is too short for its length field");
                 long original = Platform.getLong(null, addresses[i]);
                 addresses[i] += LENGTH_BYTES;
                 lengths[i] -= LENGTH_BYTES;
                 if (original != NOT_COMPRESSED) {
-                    check(original >= 0 && original <= length * MAX_EXPANSION, "the length of a compressed buffer");
+                    boolean possible = original >= 0 && original <= length * MAX_EXPANSION;
+                    check(possible, "a compressed buffer has an impossible length");
                     originals[i] = original;
                     needed += aligned(original);
-                    check(needed <= MAX_BYTES, "it would take more than 2 GB");
+                    check(needed <= MAX_BYTES, "its buffers take more than 2 GB after decompression");
                 }
             }
         }
@@ -178,20 +184,22 @@ public class StoredBatches {
             DataType type = columns[i].dataType();
             batch.nodes(node, i);
             long nulls = node.nullCount();
-            check(node.length() == rows && nulls >= 0 && nulls <= rows, "the rows of a column");
-            check(nulls == 0 || lengths[at] >= (rows + 7L) / 8, "which values of a column are null");
+            check(node.length() == rows, "a column has another number of rows");
+            check(nulls >= 0 && nulls <= rows, "a column has an impossible number of nulls");
+            check(nulls == 0 || lengths[at] >= (rows + 7L) / 8, "the null bits of a column are too short");
             if (nulls > 0 && !columns[i].nullable()) {
                 String column = "column '" + columns[i].name() + "' of table " + table;
                 throw new IllegalStateException(column + " is NOT NULL, but " + nulls + " of " + rows + " values are null");
             }
             long validity = nulls == 0 ? 0 : addresses[at];
             if (isVariable(type)) {
-                check(areOffsets(addresses[at + 1], lengths[at + 1], rows, lengths[at + 2]), "where the values of a column are");
+                boolean fit = areOffsets(addresses[at + 1], lengths[at + 1], rows, lengths[at + 2]);
+                check(fit, "the offsets of a column are not ascending or lead outside of its values");
                 vectors[i] = new DirectVector(type, (int) nulls, validity, addresses[at + 2], addresses[at + 1]);
                 at += 3;
             } else {
                 long bits = type instanceof BooleanType ? 1 : 8L * width(type);
-                check(lengths[at + 1] >= (rows * bits + 7) / 8, "the values of a column");
+                check(lengths[at + 1] >= (rows * bits + 7) / 8, "the values of a column are too short");
                 vectors[i] = new DirectVector(type, (int) nulls, validity, addresses[at + 1], 0);
                 at += 2;
             }
@@ -199,6 +207,7 @@ public class StoredBatches {
         return new ColumnarBatch(vectors, rows);
     }
 
+    /** True if `rows` + 1 ascending offsets are there, all within the data. */
     private static boolean areOffsets(long address, long length, int rows, long dataBytes) {
         if (length < 4L * (rows + 1L)) {
             return false;
@@ -217,21 +226,21 @@ public class StoredBatches {
         return before <= dataBytes;
     }
 
-    private void check(boolean holds, String what) {
+    private void check(boolean holds, String otherwise) {
         if (!holds) {
-            throw broken(what);
+            throw broken(otherwise);
         }
     }
 
-    private IllegalStateException broken(String what) {
-        return new IllegalStateException("a batch of table " + table + " is broken: " + what);
+    private IllegalStateException broken(String why) {
+        return new IllegalStateException("a batch of table " + table + " is broken: " + why);
     }
 
     static boolean isVariable(DataType type) {
         return type.equals(DataTypes.StringType) || type instanceof BinaryType;
     }
 
-    /** Bytes of a value. */
+    /** The size of a value in bytes. */
     private static int width(DataType type) {
         if (type instanceof DecimalType) {
             return 16;
@@ -243,7 +252,7 @@ public class StoredBatches {
         return type instanceof ByteType ? 1 : type instanceof ShortType ? 2 : 4;
     }
 
-    /** Values by their addresses: Spark's class asks three objects on the way to a value, and checks bounds. */
+    /** Reads values by address: ArrowColumnVector goes through three objects to a value, and checks bounds. */
     public static class DirectVector extends ColumnVector {
         private static final long[] POWERS = powersOfTen();
 
@@ -252,7 +261,7 @@ public class StoredBatches {
         private final long values;
         private final long offsets;
 
-        /** Without nulls `validity` is 0; `offsets` are for values of different lengths. */
+        /** `validity` is 0 without nulls; only strings and binary values have `offsets`. */
         DirectVector(DataType type, int nulls, long validity, long values, long offsets) {
             super(type);
             this.nulls = nulls;
@@ -270,7 +279,7 @@ public class StoredBatches {
             return powers;
         }
 
-        /** The memory is the reader's. */
+        /** Nothing to free: the reader owns the memory. */
         public void close() {
         }
 
@@ -321,7 +330,7 @@ public class StoredBatches {
             long low = Platform.getLong(null, values + 16L * row);
             long high = Platform.getLong(null, values + 16L * row + 8);
             if (precision <= Decimal.MAX_LONG_DIGITS()) {
-                if (high != low >> 63 || Math.abs(low) >= POWERS[precision]) {
+                if (high != low >> 63 || low >= POWERS[precision] || low <= -POWERS[precision]) {
                     throw new IllegalStateException("a value of the table does not fit its type, " + dataType());
                 }
                 return Decimal.createUnsafe(low, precision, scale);
@@ -355,7 +364,7 @@ public class StoredBatches {
         }
 
         private UnsupportedOperationException nested() {
-            return new UnsupportedOperationException("no nested values: " + dataType());
+            return new UnsupportedOperationException("column of type " + dataType() + " has no nested values");
         }
     }
 }

@@ -1,1 +1,1 @@
-"""Our Java classes for Spark, as source, and the search for the Java that Spark runs on."""
+"""Our Java classes for Spark, as sources that Spark compiles, and the search for the Java that Spark runs on."""

