@@ -1,11 +1,9 @@
-"""Tables are written and tiered all the time while workers and servers are killed: lake and log match the model.
+"""Tables are written and tiered all the time while services and servers are killed: lake and log match the model.
 
-Two tiering workers, a server with two tablets, a writer that never pauses: a log table and a primary-key table, each
-with and without partitions. In every round `kill -9` hits a worker at a random moment or at a
-chosen step of a round,
+Two tiering services, a server with two tablets, a writer that never pauses: a log table and a primary-key table, each
+with and without partitions. In every round `kill -9` hits a service at a random moment or at a chosen step of a round,
 the whole server, or a part of it. After each kill lake and log together are compared with the acknowledged rows, while
-the workers continue. The workers also do the maintenance maintain the tables, and apply changes of keys to the
-lake in both
+the services continue. The services also do the maintenance of the tables, and apply changes of keys to the lake in both
 ways: by rewriting buckets, and by hiding rows with position deletes.
 
 30 rounds take about a minute. The seed of the run repeats kinds and moments.
