@@ -132,7 +132,7 @@ def test_from_a_safety_copy_and_what_came_after_it(tmp_path: Path) -> None:
     assert f"from the safety copy {copy}" in shown
     assert "4 tables and 0 partitions are in the copy" in shown
     assert "fluss.late: table id 4" in shown
-    assert "1 tables of the copy were dropped after it" in shown
+    assert "1 tables of the copy were dropped later" in shown
     (kept,) = broken.data.glob("catalog.replaced-*.sqlite")
     assert kept.read_bytes() == b"no catalog " * 1000
     broken.check()
