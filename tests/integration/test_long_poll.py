@@ -124,7 +124,7 @@ def test_thousands_that_wait_for_more_do_not_slow_writers_down(
             for _ in range(200):
                 reader.send(ApiKey.FETCH_LOG, fetch_request(table, min_bytes=1 << 19, wait_ms=LONG_WAIT_MS))
             reader.api_versions()
-        monkeypatch.setattr(fetch, "look", counted_look)
+        monkeypatch.setattr(fetch, "read_available", counted_look)
         for number in range(50):
             cluster.tablet.produce(table, 0, arrow_batch([number]))
         assert looks == []
