@@ -33,7 +33,7 @@ from bench.kv_workloads import FIRST_COUNT, UPDATED_COUNT, arrow_rows
 from bench.run import WARM_MEGABYTES, Figures, warm_page_cache
 from bench.spark_report import Measure, figures_of, markdown
 from fluss.api.connection import engine_of
-from fluss.lake.tiering.local import LocalRunner
+from fluss.lake.tiering.local_runner import LocalRunner
 from fluss.lake.tiering.options import TieringOptions
 from fluss.lake.tiering.progress import Quiet
 from fluss.lake.tiering.rounds import RoundReport

@@ -232,7 +232,7 @@ def test_an_empty_text_as_key_of_an_iceberg_table(connection: FlussConnection, t
             connection, table_name, pa.schema([("id", pa.string()), ("v", pa.int32())]), properties=properties
         )
         writer = table.new_upsert().create_writer()
-        with pytest.raises(FlussError, match="cannot be an empty string"):
+        with pytest.raises(FlussError, match="must not be an empty string"):
             await writer.upsert({"id": "", "v": 1}).wait()
         await writer.upsert({"id": "a", "v": 1}).wait()
 

@@ -9,7 +9,7 @@ import pyarrow as pa
 
 import fluss
 from fluss.api.connection import engine_of
-from fluss.lake.tiering.local import LocalRunner
+from fluss.lake.tiering.local_runner import LocalRunner
 from fluss.lake.tiering.options import TieringOptions
 from fluss.lake.tiering.progress import Quiet
 from fluss.lake.tiering.service import TieringService

@@ -23,7 +23,7 @@ ROUNDS = 3
 # Imports once, then forks one child per step; the children die, the parent reports how.
 PARENT = """
 import os, pickle, sys
-from fluss.lake.tables.iceberg import committing, target
+from fluss.lake.tables.iceberg import table as table_module, target
 from tests.support.lake.tables import LakeTableWriter, local_lake
 from tests.support.lake.maintenance import Registry, maintenance_of
 
@@ -51,7 +51,7 @@ def work(directory, spec, step):
         target.IcebergTarget.rewrite_files = one_file_then_die
         jobs.compact()
     elif step == "after the rewrites":
-        committing.IcebergTable.commit = die
+        table_module.IcebergTable.commit = die
         jobs.compact()
     elif step == "after the commit":
         Registry.register = die

@@ -49,7 +49,7 @@ DOCUMENTED = frozenset(
         "fluss.lake.coordinator_calls",
         "fluss.lake.maintenance.service",
         "fluss.lake.reading",
-        "fluss.lake.tables.opening",
+        "fluss.lake.tables.open_lake",
         "fluss.spark",
         "fluss.spark.catalog",
     }

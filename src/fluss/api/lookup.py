@@ -15,10 +15,10 @@ import pyarrow as pa
 
 from fluss.client.engine.engine import Engine
 from fluss.client.engine.table import TableAccess
+from fluss.client.keys.key_batches import look_up_many
 from fluss.client.keys.lookup_keys import KeyReader, prefix_reader, primary_key_reader
 from fluss.client.keys.lookup_queue import NO_PARTITION, LookupQueue
 from fluss.client.keys.lookup_request import Ask
-from fluss.client.keys.many_keys import look_up_many
 from fluss.client.keys.stored_values import RowReader, rows_of
 from fluss.client.net.metadata import ClientTable
 from fluss.client.net.session import Session

@@ -32,7 +32,7 @@ from fluss.client.send.acknowledgements import PendingResult
 from fluss.client.two_phase import commit_calls
 from fluss.client.two_phase.staging_sender import StagingSender
 from fluss.client.write.row_buffer import RowBuffer
-from fluss.client.write.row_forms import LogRows
+from fluss.client.write.row_layout import LogRows
 from fluss.errors import ErrorCode, FlussError
 from fluss.model.paths import TableBucket
 

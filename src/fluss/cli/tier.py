@@ -191,7 +191,7 @@ def _engine(
         named = {key if key == "bootstrap.servers" else f"client.{key}": text for key, text in client.items()}
         return SparkRunner(spark, client_options(named)), SparkTaskRunner(spark), default_cores(spark)
     from fluss.api.connection import engine_of
-    from fluss.lake.tiering.local import LocalRunner
+    from fluss.lake.tiering.local_runner import LocalRunner
     from fluss.lake.tiering.options import TieringOptions
 
     if not options.local:

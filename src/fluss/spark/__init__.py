@@ -17,16 +17,15 @@ from fluss.lazy_imports import import_lock as _import_lock
 from fluss.spark.sessions.session import session
 
 # Imported eagerly, and cheap: a later import of a module of the same name would hide the function.
-from fluss.spark.sql.attach import attach
+from fluss.spark.sql.temporary_views import attach
 
 if _TYPE_CHECKING:
     import fluss.spark.sql.catalog as catalog
     from fluss.spark.lake.maintenance import maintain
     from fluss.spark.lake.tiering import tier
     from fluss.spark.read.count import count
-    from fluss.spark.sessions.cluster import table_options
+    from fluss.spark.sessions.session_cluster import table_options
     from fluss.spark.source import FlussDataSource
-    from fluss.spark.sql.attach import Attached
     from fluss.spark.sql.ddl import (
         alter_database,
         alter_table,
@@ -45,6 +44,7 @@ if _TYPE_CHECKING:
     )
     from fluss.spark.sql.lookup_join import lookup_join
     from fluss.spark.sql.procedures import get_cluster_configs, reset_cluster_configs, server_nodes, set_cluster_configs
+    from fluss.spark.sql.temporary_views import Attached
     from fluss.spark.write.foreach_batch import foreach_batch
 
 __all__ = [
@@ -80,8 +80,8 @@ __all__ = [
 ]
 
 _HOMES = {
-    "fluss.spark.sql.attach": ("Attached",),
-    "fluss.spark.sessions.cluster": ("table_options",),
+    "fluss.spark.sql.temporary_views": ("Attached",),
+    "fluss.spark.sessions.session_cluster": ("table_options",),
     "fluss.spark.sql.ddl": (
         "alter_database",
         "alter_table",

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     )
     from pyspark.sql.types import StructType
 
-    from fluss.spark.options.directions import Direction
+    from fluss.spark.options.applicability import Direction
     from fluss.spark.options.parsing import FlussOptions
 
 
@@ -43,8 +43,8 @@ class FlussDataSource(DataSource):
         """
         with import_lock:
             from fluss.spark.convert.types import source_schema
-            from fluss.spark.sessions.connecting import open_table
-            from fluss.spark.sessions.patience import patiently, start_patience_seconds
+            from fluss.spark.sessions.connection_cache import open_table
+            from fluss.spark.sessions.outage_retries import patiently, start_patience_seconds
 
         options = self._parsed(None)
 

@@ -13,8 +13,8 @@ import pytest
 from fluss.errors import ErrorCode, FlussError
 from fluss.lake.maintenance.compaction import compact, groups_worth_rewriting, rewrite
 from fluss.lake.maintenance.options import MaintenanceOptions
-from fluss.lake.maintenance.running import LocalRunner
 from fluss.lake.maintenance.service import maintain_if_due
+from fluss.lake.maintenance.task_runners import LocalRunner
 from fluss.lake.tables.iceberg.tables import IcebergFormat
 from fluss.lake.tables.interface.format import OFFSETS_PATH_PROPERTY, LakeFile, LakeSplit
 from fluss.model.schema import Column

@@ -9,8 +9,8 @@ import pytest
 
 from fluss.errors import ErrorCode, FlussError
 from fluss.lake.maintenance.options import DAY_MS, HOUR_MS, MINUTE_MS, MaintenanceOptions
-from fluss.lake.maintenance.running import LocalRunner
 from fluss.lake.maintenance.service import maintain_if_due, wall_clock_ms
+from fluss.lake.maintenance.task_runners import LocalRunner
 from fluss.lake.tables.iceberg.tables import IcebergFormat
 from tests.lake.tables.test_readers import check_all_see, outside
 from tests.lake.tiering.test_rounds import FAR_FUTURE_MS

@@ -162,7 +162,7 @@ def test_a_compaction_that_died_before_it_was_registered_is_repaired_by_the_next
     db: fluss.Database, tmp_path: Path
 ) -> None:
     from fluss.lake.maintenance.service import TableMaintenance
-    from fluss.lake.tables.opening import lake_of
+    from fluss.lake.tables.open_lake import lake_of
 
     table = LakeTable(db, bucket_count=1)
     rows = rounds(table, 5)

@@ -11,8 +11,8 @@ from typing import TypeVar
 import pytest
 
 from fluss.errors import ErrorCode, FlussError
-from fluss.lake.maintenance import removing
-from fluss.lake.maintenance.running import LocalRunner
+from fluss.lake.maintenance import file_removal
+from fluss.lake.maintenance.task_runners import LocalRunner
 from fluss.lake.tables.iceberg.tables import IcebergFormat
 from tests.lake.tables.test_readers import check_all_see
 from tests.lake.tiering.test_rounds import FAR_FUTURE_MS
@@ -45,8 +45,8 @@ class BrokenRunner(LocalRunner):
 
 @pytest.fixture
 def small_chunks(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(removing, "FILES_PER_TASK", 2)
-    monkeypatch.setattr(removing, "TASKS_PER_JOB", 3)
+    monkeypatch.setattr(file_removal, "FILES_PER_TASK", 2)
+    monkeypatch.setattr(file_removal, "TASKS_PER_JOB", 3)
 
 
 def expirable(lake: IcebergFormat) -> tuple[LakeTableWriter, list[dict[str, object]], list[str]]:

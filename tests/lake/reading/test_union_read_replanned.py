@@ -13,7 +13,7 @@ from fluss.errors import ErrorCode, FlussError
 from fluss.lake.reading import current_rows
 from fluss.lake.reading.plan import UnionPlan, plan_union
 from fluss.lake.tables.interface.format import LakeSplit
-from fluss.lake.tables.opening import lake_of
+from fluss.lake.tables.open_lake import lake_of
 from tests.support.lake.tiered_tables import REGIONAL, LakeTable, person
 from tests.support.lake.union_reads import check_reads, drop_partition, ordered, planned, read_plan, rows_of
 

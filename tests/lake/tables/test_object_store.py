@@ -8,7 +8,7 @@ import pytest
 
 from fluss.errors import ErrorCode, FlussError
 from fluss.lake.tables.iceberg.tables import IcebergFormat
-from fluss.lake.tables.opening import open_lake
+from fluss.lake.tables.open_lake import open_lake
 from tests.support.lake.maintenance import maintenance_of
 from tests.support.lake.tables import PEOPLE, TABLE_ID, made, people, spec_of
 from tests.support.peers.object_store import ObjectStore

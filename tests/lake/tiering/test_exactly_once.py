@@ -13,9 +13,10 @@ from pyiceberg.table import Table
 import fluss
 from fluss.errors import ErrorCode, FlussError
 from fluss.lake.coordinator_calls import TieringCalls
-from fluss.lake.tables.iceberg import committing, last_round
-from fluss.lake.tables.iceberg.committing import IcebergTable
-from fluss.lake.tables.iceberg.producer import RoundProducer
+from fluss.lake.tables.iceberg import last_round
+from fluss.lake.tables.iceberg import table as table_module
+from fluss.lake.tables.iceberg.snapshot_producer import RoundProducer
+from fluss.lake.tables.iceberg.table import IcebergTable
 from fluss.lake.tables.interface.format import (
     COMMIT_USER,
     COMMIT_USER_PROPERTY,
@@ -25,7 +26,7 @@ from fluss.lake.tables.interface.format import (
     LakeFile,
     LakeSplit,
 )
-from fluss.lake.tables.opening import lake_of
+from fluss.lake.tables.open_lake import lake_of
 from fluss.model.paths import TableBucket
 from tests.support.lake.tiered_tables import FAR_FUTURE_MS, LAKE, PEOPLE, LakeTable, Watching, person
 from tests.support.lake.union_reads import check_reads, ordered, rows_of
@@ -151,7 +152,7 @@ def test_a_lake_that_is_enabled_again_after_a_rewrite(db: fluss.Database) -> Non
 
 def test_offsets_of_many_buckets_outlive_their_snapshot(db: fluss.Database, monkeypatch: pytest.MonkeyPatch) -> None:
     """The property names the same file, which is kept for that long."""
-    monkeypatch.setattr(committing, "INLINE_OFFSETS_LIMIT_BYTES", 10)
+    monkeypatch.setattr(table_module, "INLINE_OFFSETS_LIMIT_BYTES", 10)
     table = made(db, has_key=False)
     write(table, people(0, 20), has_key=False)
     die_before_registering(table)

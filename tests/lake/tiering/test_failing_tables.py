@@ -14,7 +14,7 @@ import fluss
 from fluss.errors import ErrorCode, FlussError
 from fluss.lake.coordinator_calls import TieringCalls
 from fluss.lake.maintenance.service import ORPHANS_CHECKED_PROPERTY, MaintenanceReport
-from fluss.lake.tiering import failing, service
+from fluss.lake.tiering import failure_pauses, service
 from fluss.lake.tiering.rounds import RoundReport
 from fluss.model.paths import TablePath
 from tests.lake.tiering.test_tiering_service import SOON, has_rows, serving
@@ -56,7 +56,7 @@ def broken_table(db: fluss.Database) -> LakeTable:
 
 
 def test_a_failing_table_is_paused_while_others_continue(db: fluss.Database, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(failing, "FIRST_PAUSE_SECONDS", 200.0)
+    monkeypatch.setattr(failure_pauses, "FIRST_PAUSE_SECONDS", 200.0)
     broken, good = broken_table(db), LakeTable(db, properties=SOON)
     told = Told()
     with tiering_service(db, watcher=told) as tiering, serving(tiering):
@@ -71,7 +71,7 @@ def test_a_failing_table_is_paused_while_others_continue(db: fluss.Database, mon
 
 
 def test_a_table_is_tried_again_after_its_pause(db: fluss.Database, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(failing, "FIRST_PAUSE_SECONDS", 0.05)
+    monkeypatch.setattr(failure_pauses, "FIRST_PAUSE_SECONDS", 0.05)
     broken = broken_table(db)
     told = Told()
     with tiering_service(db, watcher=told) as tiering, serving(tiering, every_seconds=60.0):
@@ -98,7 +98,7 @@ def test_named_tables_that_are_dropped_and_come_back(db: fluss.Database) -> None
 
 
 def test_named_tables_that_fail_are_paused(db: fluss.Database, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(failing, "FIRST_PAUSE_SECONDS", 200.0)
+    monkeypatch.setattr(failure_pauses, "FIRST_PAUSE_SECONDS", 200.0)
     broken, good = broken_table(db), LakeTable(db)
     told = Told()
     with tiering_service(db, watcher=told, tables=[broken.path, good.path]) as tiering, serving(tiering):

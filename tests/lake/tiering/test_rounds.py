@@ -15,7 +15,7 @@ import pyarrow as pa
 import pytest
 
 from fluss.errors import ErrorCode, FlussError
-from fluss.lake.tables.iceberg import committing
+from fluss.lake.tables.iceberg import table as table_module
 from fluss.lake.tables.iceberg.tables import IcebergFormat, identifier
 from fluss.lake.tables.interface.format import (
     COMMIT_USER,
@@ -181,7 +181,7 @@ def test_offsets_of_many_buckets_are_a_file(lake: IcebergFormat) -> None:
     commit = table_writer.table.refreshed().last_commit(TABLE_ID)
     assert commit is not None
     assert commit.offsets == offsets
-    assert len(commit.properties[OFFSETS_PROPERTY]) < committing.INLINE_OFFSETS_LIMIT_BYTES
+    assert len(commit.properties[OFFSETS_PROPERTY]) < table_module.INLINE_OFFSETS_LIMIT_BYTES
     assert table_writer.table.unreferenced_files(FAR_FUTURE_MS) == []
 
 

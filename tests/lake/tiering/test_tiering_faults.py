@@ -14,9 +14,9 @@ import fluss
 from fluss.api.connection import engine_of
 from fluss.errors import FlussError
 from fluss.lake.coordinator_calls import TieringCalls
-from fluss.lake.tables.opening import lake_of
+from fluss.lake.tables.open_lake import lake_of
 from fluss.lake.tiering.heartbeats import Heartbeats
-from fluss.lake.tiering.local import LocalRunner
+from fluss.lake.tiering.local_runner import LocalRunner
 from fluss.lake.tiering.rounds import RoundReport, TableRound
 from tests.support.lake.tiered_tables import OPTIONS, PEOPLE, REGIONAL, LakeTable, Watching, person, tiering_service
 from tests.support.lake.tiering_worker import run_to_death

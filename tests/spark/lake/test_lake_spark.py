@@ -14,7 +14,7 @@ import fluss
 import fluss.spark
 from fluss.cli.main import main
 from fluss.errors import FlussError
-from fluss.lake.maintenance import removing
+from fluss.lake.maintenance import file_removal
 from fluss.lake.maintenance.expiry import ExpiryResult
 from fluss.lake.tables.iceberg.target import IcebergTarget
 from tests.support.lake.maintenance import turn_clock
@@ -177,7 +177,7 @@ def check_files_are_removed_by_tasks(
 
     lost = table.lose_a_round(people(range(900, 902)))
     turn_clock(patches, days=2)
-    patches.setattr(removing, "FILES_PER_TASK", 2)
+    patches.setattr(file_removal, "FILES_PER_TASK", 2)
     patches.setattr(IcebergTarget, "remove_files", removed_here)  # only in this process, not in Spark's workers
     snapshots = len(table.outside().metadata.snapshots)
     expiry, orphans = fluss.spark.maintain(spark, table.name, address(table), jobs=["expire", "clean"], dry_run=True)

@@ -15,7 +15,7 @@ import fluss
 from fluss.errors import ErrorCode, FlussError
 from fluss.lake.maintenance.options import MaintenanceOptions
 from fluss.lake.maintenance.service import TableMaintenance
-from fluss.lake.tables.opening import lake_of
+from fluss.lake.tables.open_lake import lake_of
 from fluss.spark.stream.offsets import LakeProgress, StreamOffsets
 from tests.support.lake.tiered_tables import REGIONAL, LakeTable, person
 from tests.support.lake.union_reads import EXPIRING, drop_partition, expire

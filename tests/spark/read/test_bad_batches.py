@@ -16,7 +16,7 @@ from fluss.client.decode.stored_batch import MIN_STORED_BYTES
 from fluss.codec.arrow.compression import NO_COMPRESSION
 from fluss.codec.batches.arrow_batch import encode_arrow_batch
 from fluss.errors import FlussError
-from fluss.spark.sessions.connecting import close_all
+from fluss.spark.sessions.connection_cache import close_all
 from tests.support.servers.log_cluster import LogCluster
 from tests.support.spark.local_reads import plan_read, plan_stored
 from tests.support.values.invalid_batches import raw_column

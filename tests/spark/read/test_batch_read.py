@@ -17,7 +17,7 @@ from pyspark.sql import DataFrame, SparkSession
 import fluss
 import fluss.spark
 from fluss.spark.options.parsing import parse_options
-from fluss.spark.sessions.connecting import open_table
+from fluss.spark.sessions.connection_cache import open_table
 from tests.spark.conftest import Tables
 from tests.support.servers.restartable import restartable_server
 from tools.waiting import patience

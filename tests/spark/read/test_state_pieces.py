@@ -17,7 +17,7 @@ from fluss.client.net.rpc import RpcConnection
 from fluss.client.state.key_ranges import ALL_KEYS
 from fluss.errors import ErrorCode, FlussError
 from fluss.protocol.api_keys import ApiKey
-from fluss.spark.read.plan import StateSplit, Task
+from fluss.spark.read.splits import StateSplit, Task
 from tests.support.servers.restartable import restartable_server
 from tests.support.servers.targets import running_target
 from tests.support.spark.local_reads import Place, Reading, new_place

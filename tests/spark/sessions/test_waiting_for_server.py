@@ -14,8 +14,8 @@ from pyspark.sql.types import LongType, StructField, StructType
 
 from fluss import ErrorCode, FlussError
 from fluss.spark.options.parsing import parse_options
-from fluss.spark.sessions import connecting
-from fluss.spark.sessions.patience import patience_seconds, start_patience_seconds
+from fluss.spark.sessions import connection_cache
+from fluss.spark.sessions.outage_retries import patience_seconds, start_patience_seconds
 from fluss.spark.source import FlussDataSource
 from tests.spark.conftest import Tables, new_tables
 from tests.support.servers.restartable import RestartableServer, restartable_server
@@ -85,7 +85,7 @@ def test_a_wrong_address_of_a_sink(tables: Tables, nobody: dict[str, str], tmp_p
 def test_the_wait_for_a_known_sink_is_as_long_as_that_of_a_query(tables: Tables) -> None:
     tables.create("t", SCHEMA)
     options = parse_options(tables.options(table=tables.path("t"), **{"scan.poll.timeout": 7000}))
-    connecting._answered.clear()
+    connection_cache._answered.clear()
     assert start_patience_seconds(options) == 7
     FlussDataSource(tables.options(table=tables.path("t"))).streamWriter(
         StructType([StructField("id", LongType())]), False

@@ -8,7 +8,7 @@ import pytest
 from pyspark.sql import SparkSession
 
 import fluss
-from fluss.spark.sessions.connecting import close_all
+from fluss.spark.sessions.connection_cache import close_all
 from tests.golden.archives import ARCHIVES, Archive, restored
 from tests.golden.contents import DATABASE, read_rows, shown
 from tests.support.spark.stream_queries import ended, run_to_end

@@ -15,7 +15,7 @@ import pytest
 
 from fluss import OffsetSpec
 from fluss.errors import FlussError
-from fluss.spark.sessions import connecting
+from fluss.spark.sessions import connection_cache
 from fluss.spark.stream import planner, table_watch
 from tests.support.servers.restartable import RestartableServer, restartable_server
 from tests.support.spark.reader_calls import ReaderTables, new_database
@@ -191,7 +191,7 @@ def test_a_query_that_begins_while_servers_are_down_waits_for_them(
         checkpoint = query.begin()
         server.goes_away()
         query.close()
-        connecting.close_all()
+        connection_cache.close_all()
         with pytest.raises(FlussError, match=r"have not answered for .* scan\.poll\.timeout"):
             hasty.begin()
         found: list[Any] = []

@@ -18,7 +18,7 @@ import fluss
 from fluss.codec.arrow.types import from_arrow_schema
 from fluss.errors import FlussError
 from fluss.spark.options.parsing import FlussOptions, parse_options
-from fluss.spark.sessions.connecting import close_all
+from fluss.spark.sessions.connection_cache import close_all
 from fluss.spark.write import stream_writer
 from fluss.spark.write.batch_writer import FlussBatchWriter, build_writer
 from fluss.spark.write.messages import BATCH_JOB_NUMBER, TaskDone, TaskIdentity

@@ -18,7 +18,7 @@ from pyspark.sql.types import LongType, StringType, StructType
 import fluss
 from fluss.errors import FlussError
 from fluss.spark.options.parsing import parse_options
-from fluss.spark.sessions.connecting import close_all
+from fluss.spark.sessions.connection_cache import close_all
 from fluss.spark.write import delivery, last_rows, spool, upsert
 from fluss.spark.write.messages import TaskIdentity
 from fluss.spark.write.plan import WritePlan, plan_write

@@ -23,11 +23,11 @@ from fluss.errors import ErrorCode, FlussError
 from fluss.protocol import fluss_api_pb2 as pb
 from fluss.protocol.api_keys import ApiKey
 from fluss.spark.options.parsing import FlussOptions, parse_options
-from fluss.spark.sessions.connecting import close_all, open_table
-from fluss.spark.write import claim, spooled
+from fluss.spark.sessions.connection_cache import close_all, open_table
+from fluss.spark.write import append_claim, spooled
 from fluss.spark.write.append import append
+from fluss.spark.write.commit_notes import BATCH_MS, Markers
 from fluss.spark.write.delivery import Way
-from fluss.spark.write.markers import BATCH_MS, Markers
 from fluss.spark.write.messages import TaskDone, TaskIdentity
 from fluss.spark.write.plan import WritePlan, plan_write
 from fluss.spark.write.task import abort, commit, run_task
@@ -232,8 +232,8 @@ def test_an_append_that_outlasts_its_claim_is_not_done_twice(
     plan: WritePlan, added: Callable[[], int], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The first attempt appends for longer than a claim lasts; the second one comes after its normal end."""
-    monkeypatch.setattr(claim, "CLAIM_MS", int(patience(6000)))
-    monkeypatch.setattr(claim, "RENEWALS", 20)  # so a renewal may be late by nearly all of that time
+    monkeypatch.setattr(append_claim, "CLAIM_MS", int(patience(6000)))
+    monkeypatch.setattr(append_claim, "RENEWALS", 20)  # so a renewal may be late by nearly all of that time
     holding, go_on = threading.Event(), threading.Event()
     appends = []
 

@@ -13,7 +13,7 @@ from pyspark.sql.datasource import DataSource, DataSourceArrowWriter, WriterComm
 from pyspark.sql.types import StructType
 
 from fluss.errors import FlussError
-from fluss.spark.write.whole_input import spark_stream, whole
+from fluss.spark.write.input_check import spark_stream, whole
 from tools.waiting import wait_until
 
 

@@ -12,8 +12,8 @@ import pytest
 
 from fluss.lake.maintenance import service
 from fluss.lake.maintenance.options import DAY_MS
-from fluss.lake.maintenance.running import TaskRunner
 from fluss.lake.maintenance.service import TableMaintenance
+from fluss.lake.maintenance.task_runners import TaskRunner
 from fluss.lake.tables.iceberg.tables import IcebergFormat
 from fluss.model.paths import TableBucket
 from tests.support.lake.tables import PEOPLE, TABLE_ID, LakeTableWriter, made, people, spec_of

@@ -11,10 +11,10 @@ from typing import Any
 import pyarrow as pa
 
 from fluss.codec.arrow.types import to_arrow_schema
-from fluss.lake.tables.iceberg.committing import IcebergTable
+from fluss.lake.tables.iceberg.table import IcebergTable
 from fluss.lake.tables.iceberg.tables import IcebergFormat
 from fluss.lake.tables.interface.format import CommitMessage, LakeFile, LakeSplit, LakeTableSpec
-from fluss.lake.tables.opening import open_lake
+from fluss.lake.tables.open_lake import open_lake
 from fluss.model.descriptor import TableDescriptor
 from fluss.model.paths import TableBucket, TablePath
 from fluss.model.schema import Column, Schema

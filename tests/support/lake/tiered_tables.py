@@ -18,8 +18,8 @@ import fluss
 from fluss.api.connection import engine_of
 from fluss.errors import FlussError
 from fluss.lake.tables.interface.format import LakeSplit
-from fluss.lake.tables.opening import lake_of, lake_properties_of
-from fluss.lake.tiering.local import LocalRunner
+from fluss.lake.tables.open_lake import lake_of, lake_properties_of
+from fluss.lake.tiering.local_runner import LocalRunner
 from fluss.lake.tiering.options import TieringOptions
 from fluss.lake.tiering.progress import Quiet
 from fluss.lake.tiering.rounds import RoundReport

@@ -19,7 +19,7 @@ from pyiceberg.table import Table
 import fluss
 from fluss.api.connection import engine_of
 from fluss.client.engine.table import TableAccess
-from fluss.lake.tables.opening import lake_of
+from fluss.lake.tables.open_lake import lake_of
 from fluss.lake.tiering.planning import read_log_ends
 from fluss.model.paths import ChangeType
 from tests.support.lake.tiered_tables import LakeTable

@@ -21,7 +21,7 @@ from pyspark.sql.types import BinaryType, LongType, StructField, StructType
 import fluss
 from fluss.spark.convert.arrow import spark_arrow_schema
 from fluss.spark.java.java_classes import COUNT_SCAN, OWN_SCAN_OPTION, STORED_SCAN
-from fluss.spark.read.plan import Task
+from fluss.spark.read.splits import Task
 from fluss.spark.source import FlussDataSource
 from tests.support.servers.targets import Target
 from tools.waiting import wait_until

@@ -5,7 +5,7 @@ from __future__ import annotations
 from fluss.client.fitting.base import Fit, FitRules
 from fluss.client.fitting.nested import ArrayFit, MapFit, RowFit
 from fluss.client.fitting.numbers import INTEGER_BITS, BooleanFit, DecimalFit, FloatFit, IntegerFit
-from fluss.client.fitting.texts import text_fit
+from fluss.client.fitting.strings import text_fit
 from fluss.client.fitting.times import time_fit
 from fluss.model.types import ArrayType, DataType, DecimalType, MapType, RowType
 

@@ -14,7 +14,7 @@ from fluss.client.send.acknowledgements import WriteResultHandle
 from fluss.client.write.base_writer import BaseWriter, sender_of
 from fluss.client.write.batch_streams import write_stream
 from fluss.client.write.row_buffer import RowBuffer
-from fluss.client.write.row_forms import LogRows
+from fluss.client.write.row_layout import LogRows
 from fluss.errors import FlussError
 
 

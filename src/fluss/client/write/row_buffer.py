@@ -36,7 +36,7 @@ from fluss.client.net.metadata import ClientTable
 from fluss.client.send.acknowledgements import Chunk, ChunkSpan, WriteResultHandle
 from fluss.client.send.bucket_queue import Piece
 from fluss.client.write.encoding_threads import try_help
-from fluss.client.write.row_forms import LogRows, RowForm
+from fluss.client.write.row_layout import LogRows, RowForm
 from fluss.errors import FlussError
 from fluss.model.paths import TableBucket
 

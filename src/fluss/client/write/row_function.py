@@ -17,7 +17,7 @@ from typing import Any, NoReturn, Protocol
 
 from fluss.client.fitting import FitRules, UnfitValueError
 from fluss.client.fitting.base import shown
-from fluss.client.fitting.texts import LONG_VALUE_BYTES, is_encodable
+from fluss.client.fitting.strings import LONG_VALUE_BYTES, is_encodable
 from fluss.client.fitting.times import MAX_NANOSECOND_DATETIME, MIN_NANOSECOND_DATETIME
 from fluss.client.input.arrow_input import column_fits
 from fluss.errors import FlussError

@@ -42,7 +42,7 @@ from fluss.codec.rows.values import (
 from fluss.model.types import DataType, DecimalType
 
 KV_FORMAT_VERSION = 2
-NO_BYTES = "a primary key must have at least one byte: with Iceberg keys it cannot be an empty string"
+NO_BYTES = "a primary key must have at least one byte: with Iceberg keys it must not be an empty string"
 _MICROS_PER_MILLI = 1000
 _MASK = 0xFFFFFFFF
 _HUDI_NULL = "__null__"

@@ -18,8 +18,8 @@ from dataclasses import dataclass, field
 
 from fluss.errors import ErrorCode, FlussError
 from fluss.lake.maintenance.options import MIB, MaintenanceOptions
-from fluss.lake.maintenance.registry import SnapshotRegistry
-from fluss.lake.maintenance.running import TaskRunner
+from fluss.lake.maintenance.snapshot_registry import SnapshotRegistry
+from fluss.lake.maintenance.task_runners import TaskRunner
 from fluss.lake.tables.interface.format import (
     COMMIT_USER,
     COMMIT_USER_PROPERTY,

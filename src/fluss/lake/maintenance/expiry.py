@@ -19,9 +19,9 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from fluss.errors import ErrorCode, FlussError
+from fluss.lake.maintenance.file_removal import remove_files
 from fluss.lake.maintenance.options import MaintenanceOptions
-from fluss.lake.maintenance.removing import remove_files
-from fluss.lake.maintenance.running import TaskRunner
+from fluss.lake.maintenance.task_runners import TaskRunner
 from fluss.lake.tables.interface.format import LakeTable, SnapshotEntry
 
 logger = logging.getLogger(__name__)

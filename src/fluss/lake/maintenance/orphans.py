@@ -8,9 +8,9 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from fluss.lake.maintenance.file_removal import remove_files
 from fluss.lake.maintenance.options import MINUTE_MS, MaintenanceOptions
-from fluss.lake.maintenance.removing import remove_files
-from fluss.lake.maintenance.running import TaskRunner
+from fluss.lake.maintenance.task_runners import TaskRunner
 from fluss.lake.tables.interface.format import LakeTable
 
 

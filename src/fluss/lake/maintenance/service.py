@@ -21,10 +21,10 @@ from fluss.lake.maintenance.compaction import CompactionPlan, CompactionResult, 
 from fluss.lake.maintenance.expiry import ExpiryPlan, ExpiryResult, expire, plan_expiry
 from fluss.lake.maintenance.options import MaintenanceOptions
 from fluss.lake.maintenance.orphans import OrphanPlan, OrphanResult, plan_orphans, remove_orphans
-from fluss.lake.maintenance.registry import CoordinatorRegistry, SnapshotRegistry
-from fluss.lake.maintenance.running import LocalRunner, TaskRunner
+from fluss.lake.maintenance.snapshot_registry import CoordinatorRegistry, SnapshotRegistry
+from fluss.lake.maintenance.task_runners import LocalRunner, TaskRunner
 from fluss.lake.tables.interface.format import LakeTable
-from fluss.lake.tables.opening import lake_of
+from fluss.lake.tables.open_lake import lake_of
 from fluss.model.paths import TablePath
 from fluss.model.properties import DATALAKE_AUTO_COMPACTION, DATALAKE_AUTO_EXPIRE_SNAPSHOT, property_value
 

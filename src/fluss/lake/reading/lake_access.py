@@ -83,7 +83,7 @@ def snapshot_files(
 
 def _catalog(engine: Engine, properties: dict[str, str]) -> LakeFormat:
     with import_lock:
-        from fluss.lake.tables.opening import lake_of, lake_properties_of
+        from fluss.lake.tables.open_lake import lake_of, lake_properties_of
 
     lake_format, shown = lake_properties_of(properties)
     key = (("", lake_format), *sorted(shown.items()))

@@ -23,7 +23,7 @@ from fluss.lake.reading.merge import MergeKeys
 from fluss.lake.tables.interface.format import SYSTEM_COLUMNS, CommitMessage, LakeFile, LakeSplit
 from fluss.lake.tiering.changes import Changes
 from fluss.lake.tiering.options import TieringOptions
-from fluss.lake.tiering.work import TableWork
+from fluss.lake.tiering.task_values import TableWork
 
 
 def uses_position_deletes(files: Sequence[LakeFile], changed_keys: int, options: TieringOptions) -> bool:

@@ -12,7 +12,7 @@ import pyarrow as pa
 from fluss.client.engine.rows import LogRows
 from fluss.client.engine.table import TableAccess
 from fluss.lake.tables.interface.format import OFFSET_COLUMN, TIMESTAMP_COLUMN
-from fluss.lake.tiering.work import SplitWork, TableWork
+from fluss.lake.tiering.task_values import SplitWork, TableWork
 from fluss.values.basic import public_bucket
 
 _MILLISECONDS = pa.timestamp("ms", "UTC")

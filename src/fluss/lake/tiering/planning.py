@@ -29,7 +29,7 @@ from fluss.client.engine.engine import Engine
 from fluss.client.engine.table import TableAccess
 from fluss.errors import ErrorCode, FlussError
 from fluss.lake.coordinator_calls import TieringCalls
-from fluss.lake.maintenance.registry import CoordinatorRegistry
+from fluss.lake.maintenance.snapshot_registry import CoordinatorRegistry
 from fluss.lake.tables.interface.format import (
     LakeCommit,
     LakeFile,
@@ -39,7 +39,7 @@ from fluss.lake.tables.interface.format import (
     RegisteredSnapshot,
 )
 from fluss.lake.tiering.options import TieringOptions
-from fluss.lake.tiering.work import SplitWork, TableWork
+from fluss.lake.tiering.task_values import SplitWork, TableWork
 from fluss.model.paths import TablePath
 from fluss.model.properties import DATALAKE_FRESHNESS, property_value
 from fluss.values.basic import TableBucket, public_bucket

@@ -18,7 +18,7 @@ from fluss.errors import FlussError
 from fluss.lake.maintenance.service import MaintenanceReport
 from fluss.lake.tiering.planning import RoundPlan
 from fluss.lake.tiering.rounds import RoundReport
-from fluss.lake.tiering.work import SplitResult
+from fluss.lake.tiering.task_values import SplitResult
 from fluss.model.paths import TablePath
 
 BAR_CHARACTERS = 10

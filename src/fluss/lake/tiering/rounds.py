@@ -38,7 +38,7 @@ from fluss.lake.tables.interface.format import (
 )
 from fluss.lake.tiering.options import TieringOptions
 from fluss.lake.tiering.planning import CALL_SECONDS, RoundPlan, plan_round
-from fluss.lake.tiering.work import SplitResult, SplitWork, TableWork, join_messages
+from fluss.lake.tiering.task_values import SplitResult, SplitWork, TableWork, join_messages
 from fluss.model.paths import TableBucket, TablePath
 
 logger = logging.getLogger(__name__)

@@ -27,12 +27,12 @@ from fluss.client.engine.admin import TableInfo
 from fluss.client.engine.engine import Engine
 from fluss.errors import ErrorCode, FlussError
 from fluss.lake.coordinator_calls import TieringCalls, TieringTable
-from fluss.lake.maintenance.registry import CoordinatorRegistry
-from fluss.lake.maintenance.running import TaskRunner
 from fluss.lake.maintenance.service import MaintenanceReport, maintain_if_due
+from fluss.lake.maintenance.snapshot_registry import CoordinatorRegistry
+from fluss.lake.maintenance.task_runners import TaskRunner
 from fluss.lake.tables.interface.format import LakeFormat
-from fluss.lake.tables.opening import lake_of, lake_properties_of
-from fluss.lake.tiering.failing import FIRST_PAUSE_SECONDS, FailingTables
+from fluss.lake.tables.open_lake import lake_of, lake_properties_of
+from fluss.lake.tiering.failure_pauses import FIRST_PAUSE_SECONDS, FailingTables
 from fluss.lake.tiering.heartbeats import Heartbeats
 from fluss.lake.tiering.options import TieringOptions
 from fluss.lake.tiering.rounds import RoundReport, SplitRunner, TableRound, Watcher

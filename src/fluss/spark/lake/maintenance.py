@@ -21,8 +21,8 @@ from fluss.lake.maintenance.expiry import ExpiryPlan, ExpiryResult
 from fluss.lake.maintenance.orphans import OrphanPlan, OrphanResult
 from fluss.lake.maintenance.service import TableMaintenance, open_maintenance
 from fluss.spark.options.parsing import client_options
-from fluss.spark.sessions.cluster import merged_options, table_path
-from fluss.spark.sessions.connecting import lease
+from fluss.spark.sessions.connection_cache import lease
+from fluss.spark.sessions.session_cluster import merged_options, table_path
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

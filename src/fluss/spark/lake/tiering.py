@@ -21,13 +21,13 @@ from fluss.lake.tiering.options import TieringOptions
 from fluss.lake.tiering.progress import Progress
 from fluss.lake.tiering.rounds import RoundReport
 from fluss.lake.tiering.service import ServiceWatcher, TieringService
-from fluss.lake.tiering.tasks import tier_split
-from fluss.lake.tiering.work import SplitResult, SplitWork, TableWork
+from fluss.lake.tiering.split_tasks import tier_split
+from fluss.lake.tiering.task_values import SplitResult, SplitWork, TableWork
 from fluss.model.option_values import parse_duration_ms
 from fluss.spark.lake.maintenance import SparkTaskRunner
 from fluss.spark.options.parsing import ClientOptions, client_options
-from fluss.spark.sessions.cluster import merged_options, table_path
-from fluss.spark.sessions.connecting import lease
+from fluss.spark.sessions.connection_cache import lease
+from fluss.spark.sessions.session_cluster import merged_options, table_path
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

@@ -1,1 +1,1 @@
-"""The options of `format("fluss")`: declared in `directions`, parsed by `parsing`."""
+"""The options of `format("fluss")`: declared in `applicability`, parsed by `parsing`."""

@@ -5,7 +5,7 @@ hashable, can be pickled, and is all that readers and writers receive. Unknown o
 here, on the driver; the error has the option's name, the value and what is allowed.
 
 Options of the session (`spark.sql.fluss.<option>`, see `fluss.spark.options.session_options`) are defaults. The table
-in `fluss.spark.options.directions` lists the options and the reads and writes that they apply to.
+in `fluss.spark.options.applicability` lists the options and the reads and writes that they apply to.
 """
 
 from __future__ import annotations
@@ -22,8 +22,8 @@ from fluss.errors import FlussError
 from fluss.model.names import check_cursor_name
 from fluss.model.paths import TablePath
 from fluss.spark.java.java_classes import DECLARED_SCHEMA_OPTION, OWN_SCAN_OPTION
-from fluss.spark.options.directions import OPTIONS, Direction, check_direction
-from fluss.spark.options.positions import Position, parse_position, parse_timestamp
+from fluss.spark.options.applicability import OPTIONS, Direction, check_direction
+from fluss.spark.options.log_positions import Position, parse_position, parse_timestamp
 from fluss.spark.options.session_options import DEFAULTS_OPTION, inherited_options
 
 DEFAULT_DATABASE = "fluss"

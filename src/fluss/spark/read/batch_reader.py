@@ -20,27 +20,27 @@ from pyspark.sql.types import StructType
 from fluss.spark.convert.arrow import for_spark, spark_arrow_schema
 from fluss.spark.options.parsing import FlussOptions
 from fluss.spark.read import partition_pruning
-from fluss.spark.read.batches import limited, sized
 from fluss.spark.read.binlog import binlog_columns, read_binlog
 from fluss.spark.read.key_access import looked_up
 from fluss.spark.read.lake_planner import LateUnionTask, UnionTask, lake_options_of, read_lake_task
 from fluss.spark.read.lake_views import ViewSplit, view_split
-from fluss.spark.read.later import LaterSplit
 from fluss.spark.read.log_reader import cheapest_column, read_log
-from fluss.spark.read.plan import LimitedSplit, LogSplit, LookupSplit, StateSplit, Task, WindowSplit
+from fluss.spark.read.output_batches import limited, sized
 from fluss.spark.read.planner import Planner, check_table_id
 from fluss.spark.read.pushdown import Pushed, push
+from fluss.spark.read.rows_after_planning import LaterSplit
 from fluss.spark.read.schema_check import check_schema
+from fluss.spark.read.splits import LimitedSplit, LogSplit, LookupSplit, StateSplit, Task, WindowSplit
 from fluss.spark.read.state_reader import read_state, read_window, selected
-from fluss.spark.read.stored import with_stored
-from fluss.spark.sessions.connecting import OpenTable, open_table
-from fluss.spark.sessions.patience import patiently
+from fluss.spark.read.stored_batches import with_stored
+from fluss.spark.sessions.connection_cache import OpenTable, open_table
+from fluss.spark.sessions.outage_retries import patiently
 
 
 def build_reader(options: FlussOptions, schema: StructType, *, takes_stored: bool = False) -> DataSourceReader:
     """Build a reader of the table in the options, with the columns of `schema`.
 
-    With `takes_stored`, the last column holds messages as servers store them (`fluss.spark.read.stored`).
+    With `takes_stored`, the last column holds messages as servers store them (`fluss.spark.read.stored_batches`).
     """
     if takes_stored:
         return FlussBatchReader(batch_options(options), StructType(schema.fields[:-1]), stored_column=schema.names[-1])

@@ -25,10 +25,10 @@ from fluss.errors import FlussError
 from fluss.model.paths import ChangeType
 from fluss.model.schema import Schema
 from fluss.spark.convert.types import AFTER_COLUMN, BEFORE_COLUMN, CHANGE_TYPE_COLUMN, LOG_OFFSET_COLUMN
-from fluss.spark.read.batches import change_columns
 from fluss.spark.read.log_reader import cheapest_column, is_within
-from fluss.spark.read.plan import BucketRange
-from fluss.spark.sessions.connecting import OpenTable
+from fluss.spark.read.output_batches import change_columns
+from fluss.spark.read.splits import BucketRange
+from fluss.spark.sessions.connection_cache import OpenTable
 from fluss.values.basic import TableBucket
 
 _NAMES = {

@@ -16,10 +16,10 @@ from fluss.spark.options.parsing import FlussOptions, parse_options
 from fluss.spark.read.batch_reader import batch_options
 from fluss.spark.read.lake_planner import exact_rows, lake_options_of, make_plan
 from fluss.spark.read.log_reader import cheapest_column
+from fluss.spark.read.offset_ranges import TableBuckets, has_range, resolve
 from fluss.spark.read.pushdown import Pushed
-from fluss.spark.read.ranges import TableBuckets, has_range, resolve
-from fluss.spark.sessions.cluster import table_options
-from fluss.spark.sessions.connecting import OpenTable, open_table
+from fluss.spark.sessions.connection_cache import OpenTable, open_table
+from fluss.spark.sessions.session_cluster import table_options
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

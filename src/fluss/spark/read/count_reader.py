@@ -19,9 +19,9 @@ from fluss.spark.convert.arrow import spark_arrow_schema
 from fluss.spark.options.parsing import FlussOptions
 from fluss.spark.read.batch_reader import FlussBatchReader, batch_options
 from fluss.spark.read.count import exact_count
-from fluss.spark.read.plan import Task
 from fluss.spark.read.schema_check import check_schema
-from fluss.spark.sessions.connecting import open_table
+from fluss.spark.read.splits import Task
+from fluss.spark.sessions.connection_cache import open_table
 
 
 @dataclass(frozen=True, eq=False)

@@ -16,8 +16,8 @@ import pyarrow as pa
 from fluss.api.table import FlussTable, access_of
 from fluss.client.engine.keys import KeyReader
 from fluss.errors import FlussError
-from fluss.spark.read.plan import LookupSplit
 from fluss.spark.read.pushdown import Pushed
+from fluss.spark.read.splits import LookupSplit
 
 MAX_PREFIXES = 1_000
 PREFIXES_AT_ONCE = 64

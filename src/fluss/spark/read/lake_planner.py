@@ -32,10 +32,10 @@ from fluss.model.schema import Schema
 from fluss.model.types import TimestampLtzType, TimestampType, TimeType
 from fluss.spark.options.parsing import FlussOptions
 from fluss.spark.read import partition_pruning
-from fluss.spark.read.plan import TARGET_SPLIT_BYTES, BucketRange
+from fluss.spark.read.offset_ranges import has_start
 from fluss.spark.read.pushdown import Pushed
-from fluss.spark.read.ranges import has_start
-from fluss.spark.sessions.connecting import OpenTable
+from fluss.spark.read.splits import TARGET_SPLIT_BYTES, BucketRange
+from fluss.spark.sessions.connection_cache import OpenTable
 from fluss.values.predicates import Predicate
 from fluss.values.schema import model_schema
 

@@ -15,7 +15,7 @@ from fluss.lake.reading.lake_access import load_lake_table
 from fluss.lake.tables.interface.format import COMMIT_USER, COMMIT_USER_PROPERTY, LakeTable
 from fluss.spark.convert.arrow import spark_arrow_schema
 from fluss.spark.convert.lake_views import VIEW_SCHEMAS
-from fluss.spark.sessions.connecting import OpenTable
+from fluss.spark.sessions.connection_cache import OpenTable
 
 
 @dataclass(frozen=True, eq=False)

@@ -18,10 +18,10 @@ from fluss.codec.batches.log_batch import CorruptBatch
 from fluss.errors import ErrorCode, FlussError
 from fluss.model.schema import Column, Schema
 from fluss.spark.convert.types import LOG_OFFSET_COLUMN
-from fluss.spark.read.batches import METADATA_COLUMNS, with_change_columns
-from fluss.spark.read.plan import BucketRange
-from fluss.spark.read.stored import has_same_memory
-from fluss.spark.sessions.connecting import OpenTable
+from fluss.spark.read.output_batches import METADATA_COLUMNS, with_change_columns
+from fluss.spark.read.splits import BucketRange
+from fluss.spark.read.stored_batches import has_same_memory
+from fluss.spark.sessions.connection_cache import OpenTable
 from fluss.values.basic import TableBucket
 from fluss.values.predicates import Predicate
 

@@ -37,9 +37,11 @@ from fluss.spark.read.lake_planner import (
     of_task,
     split_files,
 )
-from fluss.spark.read.later import LaterSplit, later_ranges, later_split
 from fluss.spark.read.log_reader import cheapest_column, share_of_columns
-from fluss.spark.read.plan import (
+from fluss.spark.read.offset_ranges import TableBuckets, has_range, has_start, resolve, resolve_ends
+from fluss.spark.read.pushdown import Pushed
+from fluss.spark.read.rows_after_planning import LaterSplit, later_ranges, later_split
+from fluss.spark.read.splits import (
     MIN_SPLIT_ROWS,
     BucketRange,
     LimitedSplit,
@@ -51,10 +53,8 @@ from fluss.spark.read.plan import (
     interleaved,
     split_bytes,
 )
-from fluss.spark.read.pushdown import Pushed
-from fluss.spark.read.ranges import TableBuckets, has_range, has_start, resolve, resolve_ends
 from fluss.spark.read.state_pieces import cut_states
-from fluss.spark.sessions.connecting import OpenTable
+from fluss.spark.sessions.connection_cache import OpenTable
 from fluss.values.basic import PartitionInfo, TableBucket
 
 # Even rows of few columns have a minimum cost.

@@ -12,7 +12,7 @@ from fluss.errors import FlussError
 from fluss.spark.convert.column_names import chosen_columns
 from fluss.spark.convert.types import source_schema
 from fluss.spark.options.parsing import FlussOptions
-from fluss.spark.read.batches import METADATA_COLUMNS
+from fluss.spark.read.output_batches import METADATA_COLUMNS
 
 
 def check_schema(info: TableInfo, options: FlussOptions, schema: StructType) -> None:

@@ -11,8 +11,8 @@ from collections.abc import Sequence
 
 from fluss.model.properties import CHANGELOG_IMAGE, property_value
 from fluss.spark.options.parsing import ReadOptions
-from fluss.spark.read.plan import TARGET_SPLIT_BYTES, StateSplit, interleaved
-from fluss.spark.sessions.connecting import OpenTable
+from fluss.spark.read.splits import TARGET_SPLIT_BYTES, StateSplit, interleaved
+from fluss.spark.sessions.connection_cache import OpenTable
 from fluss.values.basic import TableBucket
 
 # Servers allow this many concurrent scans of a bucket by default; more tasks would only wait for each other.

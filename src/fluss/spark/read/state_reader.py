@@ -12,8 +12,8 @@ from typing import Any
 from fluss.client.engine.keys import ALL_KEYS
 from fluss.client.engine.rows import BucketState, ScanPlan, Selection
 from fluss.errors import ErrorCode, FlussError
-from fluss.spark.read.plan import StateSplit, WindowSplit
-from fluss.spark.sessions.connecting import OpenTable
+from fluss.spark.read.splits import StateSplit, WindowSplit
+from fluss.spark.sessions.connection_cache import OpenTable
 from fluss.values.basic import TableBucket
 from fluss.values.predicates import Predicate
 

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, cast
 
 from fluss.errors import FlussError
 from fluss.lazy_imports import import_lock
-from fluss.spark.sessions.cluster import admin_of, table_path
+from fluss.spark.sessions.session_cluster import admin_of, table_path
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession

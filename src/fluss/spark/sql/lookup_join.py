@@ -23,9 +23,9 @@ from fluss.spark.convert.arrow import SparkInput, check_types, for_spark, spark_
 from fluss.spark.convert.column_names import chosen_columns, find_column
 from fluss.spark.convert.types import to_spark_schema
 from fluss.spark.options.parsing import FlussOptions, parse_options
-from fluss.spark.sessions.cluster import table_options
-from fluss.spark.sessions.connecting import OpenTable, open_table
-from fluss.spark.sessions.patience import patiently
+from fluss.spark.sessions.connection_cache import OpenTable, open_table
+from fluss.spark.sessions.outage_retries import patiently
+from fluss.spark.sessions.session_cluster import table_options
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame

@@ -8,7 +8,7 @@ from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING, Any
 
 from fluss.lazy_imports import import_lock
-from fluss.spark.sessions.cluster import admin_of
+from fluss.spark.sessions.session_cluster import admin_of
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

@@ -14,7 +14,7 @@ from dataclasses import replace
 from fluss.api.cursors import Cursor
 from fluss.api.table import cursor_of
 from fluss.errors import FlussError
-from fluss.spark.sessions.patience import is_outage
+from fluss.spark.sessions.outage_retries import is_outage
 from fluss.spark.stream.offsets import StreamOffsets
 from fluss.spark.stream.table_watch import ANSWER_SECONDS, TableWatch
 from fluss.values.basic import TableBucket

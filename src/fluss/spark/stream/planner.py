@@ -27,15 +27,15 @@ from pyspark.sql.types import StructType
 from fluss.errors import FlussError
 from fluss.spark.options.parsing import FlussOptions
 from fluss.spark.read.schema_check import check_schema
-from fluss.spark.sessions.connecting import OpenTable
-from fluss.spark.sessions.patience import is_outage, patience_seconds, patiently
-from fluss.spark.stream.advance import TableView, advance, find_losses, first_end, lag, receded_to, waiting_rows
+from fluss.spark.sessions.connection_cache import OpenTable
+from fluss.spark.sessions.outage_retries import is_outage, patience_seconds, patiently
 from fluss.spark.stream.cursor import QueryCursor
 from fluss.spark.stream.data_loss import Loss, LossPolicy
+from fluss.spark.stream.initial_offsets import starting_offsets
 from fluss.spark.stream.lake_start import SnapshotFiles, lake_start
 from fluss.spark.stream.limits import Limits
+from fluss.spark.stream.next_batch import TableView, advance, find_losses, first_end, lag, receded_to, waiting_rows
 from fluss.spark.stream.offsets import BucketKey, StreamOffsets
-from fluss.spark.stream.starting import starting_offsets
 from fluss.spark.stream.table_watch import TableWatch, other_table_error
 from fluss.spark.stream.tasks import MAX_LOG_TASK_ROWS, StreamTask, plan_lake_tasks, plan_tasks
 

@@ -26,7 +26,7 @@ from pyspark.sql.types import StructType
 from fluss.errors import FlussError
 from fluss.spark.convert.arrow import for_spark, spark_arrow_schema
 from fluss.spark.options.parsing import FlussOptions
-from fluss.spark.read.batches import sized
+from fluss.spark.read.output_batches import sized
 from fluss.spark.stream.limits import Limits
 from fluss.spark.stream.planner import StreamPlanner
 from fluss.spark.stream.task_read import read_task

@@ -20,9 +20,9 @@ from typing import Any, TypeVar
 from fluss.client.engine.table import TableAccess
 from fluss.errors import ErrorCode, FlussError
 from fluss.spark.options.parsing import FlussOptions
-from fluss.spark.read.ranges import AskOffsets
-from fluss.spark.sessions.connecting import OpenTable, open_table
-from fluss.spark.sessions.patience import is_outage
+from fluss.spark.read.offset_ranges import AskOffsets
+from fluss.spark.sessions.connection_cache import OpenTable, open_table
+from fluss.spark.sessions.outage_retries import is_outage
 from fluss.spark.stream.offsets import BucketKey
 from fluss.values.basic import TableBucket
 

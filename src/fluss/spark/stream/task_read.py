@@ -29,11 +29,11 @@ from fluss.lake.tables.interface.format import OFFSET_COLUMN, TIMESTAMP_COLUMN
 from fluss.model.paths import ChangeType
 from fluss.spark.convert.types import CHANGE_TYPE_COLUMN, COMMIT_TIMESTAMP_COLUMN, LOG_OFFSET_COLUMN
 from fluss.spark.options.parsing import FlussOptions
-from fluss.spark.read.batches import METADATA_COLUMNS, with_change_columns
 from fluss.spark.read.binlog import BinlogColumns, Pairing, binlog_columns, look_back, state_images
 from fluss.spark.read.log_reader import bad_batch_plan, cheapest_column
-from fluss.spark.sessions.connecting import OpenTable, open_table
-from fluss.spark.sessions.patience import patience_seconds, patiently
+from fluss.spark.read.output_batches import METADATA_COLUMNS, with_change_columns
+from fluss.spark.sessions.connection_cache import OpenTable, open_table
+from fluss.spark.sessions.outage_retries import patience_seconds, patiently
 from fluss.spark.stream.data_loss import Loss, LossPolicy
 from fluss.spark.stream.offsets import BucketKey
 from fluss.spark.stream.table_watch import bucket_text, dropped_table_error, other_table_error

@@ -14,7 +14,7 @@ from itertools import pairwise
 from pyspark.sql.datasource import InputPartition
 
 from fluss.lake.tables.interface.format import LakeFile, LakeTarget
-from fluss.spark.stream.advance import FIRST_OFFSET
+from fluss.spark.stream.next_batch import FIRST_OFFSET
 from fluss.spark.stream.offsets import BucketKey, StreamOffsets, sorted_keys
 
 MAX_SHARED_TASK_ROWS = 20_000

@@ -15,7 +15,7 @@ import pyarrow as pa
 
 from fluss.client.engine.values import ExtraDigits
 from fluss.errors import FlussError
-from fluss.spark.sessions.connecting import OpenTable
+from fluss.spark.sessions.connection_cache import OpenTable
 from fluss.spark.write.plan import WritePlan
 from fluss.spark.write.rows import RowConverter, gather_bytes, gathered
 

@@ -23,7 +23,7 @@ from fluss.api.staged import supports_staging
 from fluss.errors import FlussError
 from fluss.model.properties import MERGE_ENGINE
 from fluss.spark.options.parsing import Delivery, WriteOptions
-from fluss.spark.sessions.connecting import OpenTable
+from fluss.spark.sessions.connection_cache import OpenTable
 
 Way = Literal["upsert", "last_rows", "staged", "spooled", "plain"]
 

@@ -14,7 +14,7 @@ from fluss.errors import FlussError
 from fluss.lazy_imports import import_lock
 from fluss.spark.options.parsing import ADDRESS_OPTIONS, parse_options
 from fluss.spark.options.session_options import inherited_options, over_defaults
-from fluss.spark.sessions.cluster import merged_options
+from fluss.spark.sessions.session_cluster import merged_options
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame, SparkSession
@@ -122,7 +122,7 @@ def _save(rows: DataFrame, target: Mapping[str, str], batch_id: int) -> None:
 
 def _primary_key(settings: Mapping[str, str]) -> list[str]:
     with import_lock:
-        from fluss.spark.sessions.connecting import open_table
+        from fluss.spark.sessions.connection_cache import open_table
 
     with open_table(parse_options(settings)) as opened:
         key = opened.info.get_primary_keys()

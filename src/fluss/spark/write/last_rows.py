@@ -2,7 +2,7 @@
 
 Attempts of a task may overlap: because of speculation, or because an executor that Spark has given up still runs. If
 each attempt wrote its rows as they arrive, one that is killed half-way could overwrite the last row of a key with an
-older one. So a task takes its whole input first (`spool`, `whole_input`), and then writes the same rows in every
+older one. So a task takes its whole input first (`spool`, `input_check`), and then writes the same rows in every
 attempt, in whatever order the rows of several attempts arrive.
 
 Memory: input larger than `SHARE_BYTES` is divided by a hash of the key into shares, each in its own file, and the
@@ -23,7 +23,7 @@ from fluss.client.engine.keys import last_of_each
 from fluss.codec.keys.bucketing import fluss_buckets
 from fluss.codec.keys.encoding import KeyEncoding, encode_keys
 from fluss.model.properties import DELETE_BEHAVIOR, MERGE_ENGINE_VERSION_COLUMN
-from fluss.spark.sessions.connecting import OpenTable
+from fluss.spark.sessions.connection_cache import OpenTable
 from fluss.spark.write.append import Batches, wanted_bytes, write_all
 from fluss.spark.write.plan import WritePlan
 from fluss.spark.write.rows import Changes, RowConverter, gathered

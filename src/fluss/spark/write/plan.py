@@ -27,8 +27,8 @@ from fluss.model.schema import Column, Schema
 from fluss.spark.convert.arrow import check_types, spark_arrow_schema
 from fluss.spark.convert.column_names import chosen_columns, find_column
 from fluss.spark.options.parsing import ClientOptions, FlussOptions
-from fluss.spark.sessions.connecting import OpenTable, open_table
-from fluss.spark.sessions.patience import patiently, start_patience_seconds
+from fluss.spark.sessions.connection_cache import OpenTable, open_table
+from fluss.spark.sessions.outage_retries import patiently, start_patience_seconds
 from fluss.spark.write.delivery import Way, choose_way
 
 CREATE_PARTITIONS_OPTION = "client.writer.dynamic-create-partition.enabled"

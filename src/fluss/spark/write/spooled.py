@@ -1,6 +1,6 @@
 """Appends to servers without staged appends, such as Apache Fluss: as close to exactly-once as its protocol allows.
 
-A task keeps its rows until all have arrived (`spool`, `whole_input`), so that earlier failures leave nothing in the
+A task keeps its rows until all have arrived (`spool`, `input_check`), so that earlier failures leave nothing in the
 table. Then it claims its partition (`claim`), appends, waits for the acknowledgement of every row, and leaves a note
 that these rows are in the table (`markers`). An attempt that meets the claim of another one waits for its note or its
 end: a task that runs twice at once (speculation) appends once. An attempt that finds the note has nothing to do: a task
@@ -16,10 +16,10 @@ from __future__ import annotations
 
 import time
 
-from fluss.spark.sessions.connecting import OpenTable
+from fluss.spark.sessions.connection_cache import OpenTable
 from fluss.spark.write.append import Batches, append, wanted_bytes
-from fluss.spark.write.claim import Claim
-from fluss.spark.write.markers import BATCH_MS, PAUSE_SECONDS, Markers
+from fluss.spark.write.append_claim import Claim
+from fluss.spark.write.commit_notes import BATCH_MS, PAUSE_SECONDS, Markers
 from fluss.spark.write.messages import TaskDone, TaskIdentity
 from fluss.spark.write.plan import WritePlan
 from fluss.spark.write.rows import RowConverter, gathered

@@ -11,7 +11,7 @@ import logging
 
 from fluss.api.staged import StagedAppender, abort_staged, commit_staged, last_committed
 from fluss.errors import FlussError
-from fluss.spark.sessions.connecting import OpenTable
+from fluss.spark.sessions.connection_cache import OpenTable
 from fluss.spark.write.append import Batches, wanted_bytes
 from fluss.spark.write.messages import TaskDone, TaskIdentity
 from fluss.spark.write.plan import WritePlan

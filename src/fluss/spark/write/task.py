@@ -20,16 +20,16 @@ from pyspark.sql.datasource import WriterCommitMessage
 
 from fluss.api.staged import abort_staged
 from fluss.errors import ErrorCode, FlussError
-from fluss.spark.sessions.connecting import OpenTable, open_table
-from fluss.spark.sessions.patience import patience_seconds, patiently
+from fluss.spark.sessions.connection_cache import OpenTable, open_table
+from fluss.spark.sessions.outage_retries import patience_seconds, patiently
 from fluss.spark.write.append import Batches, append_plain
+from fluss.spark.write.input_check import whole
 from fluss.spark.write.last_rows import upsert_last_rows
 from fluss.spark.write.messages import BATCH_JOB_NUMBER, TaskDone, TaskIdentity
 from fluss.spark.write.plan import WritePlan
 from fluss.spark.write.spooled import append_spooled, commit_spooled
 from fluss.spark.write.staged import abort_attempts, append_staged, commit_attempts
 from fluss.spark.write.upsert import upsert
-from fluss.spark.write.whole_input import whole
 
 logger = logging.getLogger(__name__)
 

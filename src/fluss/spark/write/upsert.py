@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 import pyarrow as pa
 
-from fluss.spark.sessions.connecting import OpenTable
+from fluss.spark.sessions.connection_cache import OpenTable
 from fluss.spark.write.append import Batches, wanted_bytes, write_all
 from fluss.spark.write.plan import WritePlan
 from fluss.spark.write.rows import Changes, RowConverter, gathered

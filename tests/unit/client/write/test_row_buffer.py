@@ -17,8 +17,8 @@ from fluss.client.send.acknowledgements import ChunkSpan, PendingResult, WriteRe
 from fluss.client.send.bucket_queue import Piece
 from fluss.client.send.write_memory import MemoryBudget
 from fluss.client.write.row_buffer import RowBuffer, _slices
-from fluss.client.write.row_forms import LogRows
 from fluss.client.write.row_function import RowRules, append_source
+from fluss.client.write.row_layout import LogRows
 from fluss.codec.arrow.types import to_arrow_schema
 from fluss.codec.batches.arrow_batch import decode_arrow_batch
 from fluss.config import Config

@@ -15,7 +15,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from fluss.client.fitting import FitRules, UnfitValueError, fit_of
-from fluss.client.fitting.texts import is_encodable
+from fluss.client.fitting.strings import is_encodable
 from fluss.client.fitting.times import MAX_NANOSECOND_DATETIME, MIN_NANOSECOND_DATETIME
 from fluss.client.input.row_columns import ColumnMaker
 from fluss.client.write.row_function import RowRules, make_append, value_bytes

@@ -17,7 +17,7 @@ from fluss.errors import ErrorCode, FlussError
 from fluss.lake.tables.iceberg.schema import lake_properties, lake_schema, partition_spec, sort_order
 from fluss.lake.tables.iceberg.settings import catalog_properties
 from fluss.lake.tables.iceberg.types import from_iceberg_type, same_type, to_iceberg_type
-from fluss.lake.tables.opening import open_lake
+from fluss.lake.tables.open_lake import open_lake
 from fluss.model import types as t
 from fluss.model.types import DataType
 from tests.support.lake.tables import PEOPLE, spec_of

@@ -7,8 +7,8 @@ import pickle
 import pytest
 
 from fluss import FlussError
+from fluss.spark.options.log_positions import Position, parse_timestamp
 from fluss.spark.options.parsing import FlussOptions, parse_options
-from fluss.spark.options.positions import Position, parse_timestamp
 from fluss.spark.options.session_options import SESSION_OPTIONS_VARIABLE
 
 NEEDED = {"bootstrap.servers": "localhost:9123", "table": "shop.orders"}

@@ -18,7 +18,6 @@ from pyiceberg.types import NestedField
 
 from fluss.errors import ErrorCode, FlussError
 from fluss.lake.tables.iceberg.catalog import catalog_errors
-from fluss.lake.tables.iceberg.committing import IcebergTable
 from fluss.lake.tables.iceberg.schema import (
     added_field_type,
     fixed_properties,
@@ -29,6 +28,7 @@ from fluss.lake.tables.iceberg.schema import (
     sort_order,
     user_properties,
 )
+from fluss.lake.tables.iceberg.table import IcebergTable
 from fluss.lake.tables.iceberg.types import same_field, same_type
 from fluss.lake.tables.iceberg.write_properties import check_write_properties
 from fluss.lake.tables.interface.format import BUCKET_COLUMN, SYSTEM_COLUMNS, LakeTableSpec, RegisteredSnapshot

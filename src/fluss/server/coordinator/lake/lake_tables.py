@@ -20,7 +20,7 @@ from fluss.lake.tables.interface.format import (
     RegisteredSnapshot,
 )
 from fluss.lake.tables.interface.offsets import dump_offsets, load_offsets
-from fluss.lake.tables.opening import open_lake
+from fluss.lake.tables.open_lake import open_lake
 from fluss.model.descriptor import TableDescriptor
 from fluss.model.paths import TablePath
 from fluss.model.properties import DATALAKE_FORMAT, property_value

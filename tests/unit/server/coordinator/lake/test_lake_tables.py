@@ -15,7 +15,7 @@ import pytest
 
 from fluss.errors import FlussError
 from fluss.lake.tables.interface.format import LakeFormat
-from fluss.lake.tables.opening import lake_of
+from fluss.lake.tables.open_lake import lake_of
 from fluss.model.paths import TableBucket, TablePath
 from fluss.protocol import fluss_api_pb2 as pb
 from fluss.protocol.api_keys import ApiKey

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from fluss.lake.tables.opening import lake_of
+from fluss.lake.tables.open_lake import lake_of
 from fluss.model.paths import TablePath
 from fluss.model.properties import ALTERABLE_TABLE_PROPERTIES, TABLE_PROPERTIES
 from fluss.model.schema import Column

@@ -24,8 +24,8 @@ from fluss.lake.tables.iceberg.catalog import catalog_errors
 from fluss.lake.tables.iceberg.history import expire_snapshots, history
 from fluss.lake.tables.iceberg.last_round import last_round, round_property
 from fluss.lake.tables.iceberg.orphans import unreferenced_files
-from fluss.lake.tables.iceberg.producer import RoundProducer
 from fluss.lake.tables.iceberg.reading import plan_files
+from fluss.lake.tables.iceberg.snapshot_producer import RoundProducer
 from fluss.lake.tables.iceberg.target import IcebergTarget
 from fluss.lake.tables.interface.format import (
     COMMIT_USER,

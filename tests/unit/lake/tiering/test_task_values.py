@@ -16,7 +16,7 @@ from fluss.lake.tiering import changes
 from fluss.lake.tiering.changes import ChangeFold
 from fluss.lake.tiering.key_files import uses_position_deletes
 from fluss.lake.tiering.options import MIB, TieringOptions
-from fluss.lake.tiering.work import SplitResult, join_messages
+from fluss.lake.tiering.task_values import SplitResult, join_messages
 from fluss.model.descriptor import TableDescriptor
 from fluss.model.paths import ChangeType, TablePath
 from fluss.model.schema import Column, Schema

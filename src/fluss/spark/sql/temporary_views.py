@@ -78,7 +78,7 @@ class Attached:
         """Create views for new tables, update the columns of altered ones, and drop views of dropped tables."""
         with import_lock:
             from fluss.spark.options.session_options import over_defaults
-            from fluss.spark.sessions.cluster import merged_options
+            from fluss.spark.sessions.session_cluster import merged_options
 
         wanted = self._wanted()
         self._check_names(wanted)
@@ -148,7 +148,7 @@ class Attached:
         with import_lock:
             from fluss.spark.java.java_classes import CATALOG_CLASS
             from fluss.spark.options.parsing import client_options
-            from fluss.spark.sessions.cluster import merged_options
+            from fluss.spark.sessions.session_cluster import merged_options
 
         current = self._spark.catalog
         prefix = f"spark.sql.catalog.{current.currentCatalog()}"

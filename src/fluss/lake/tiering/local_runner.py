@@ -6,8 +6,8 @@ from collections.abc import Callable, Sequence
 from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
 
 from fluss.client.engine.engine import Engine
-from fluss.lake.tiering.tasks import tier_split
-from fluss.lake.tiering.work import SplitResult, SplitWork, TableWork
+from fluss.lake.tiering.split_tasks import tier_split
+from fluss.lake.tiering.task_values import SplitResult, SplitWork, TableWork
 
 
 class LocalRunner:

@@ -6,7 +6,7 @@ import pytest
 from pyspark.sql.types import LongType, StructField, StructType
 
 from fluss import FlussError
-from fluss.spark.options.directions import OPTIONS, Direction, check_direction
+from fluss.spark.options.applicability import OPTIONS, Direction, check_direction
 from fluss.spark.options.parsing import parse_options
 from fluss.spark.options.session_options import DEFAULTS_OPTION, SESSION_OPTIONS_VARIABLE, over_defaults
 from fluss.spark.source import FlussDataSource

@@ -12,8 +12,8 @@ import pytest
 from fluss import ErrorCode, FlussError
 from fluss.client.calls.admin import AdminCalls
 from fluss.spark.options.parsing import ClientOptions, parse_options
-from fluss.spark.sessions import connecting
-from fluss.spark.sessions.connecting import lease, open_table
+from fluss.spark.sessions import connection_cache
+from fluss.spark.sessions.connection_cache import lease, open_table
 from tests.support.servers.targets import running_target
 from tools.waiting import patience, wait_until
 
@@ -21,9 +21,9 @@ from tools.waiting import patience, wait_until
 @pytest.fixture
 def options() -> Iterator[ClientOptions]:
     """Client options of a server; no connection is open before or after."""
-    connecting.close_all()
+    connection_cache.close_all()
     yield ClientOptions(running_target("embedded").bootstrap_servers)
-    connecting.close_all()
+    connection_cache.close_all()
 
 
 def variant(options: ClientOptions, number: int) -> ClientOptions:
@@ -54,24 +54,24 @@ def test_many_threads_share_it(options: ClientOptions) -> None:
     for thread in threads:
         thread.join(patience(60))
     assert len(found) == 8
-    assert len(connecting._entries) == 1
-    assert not connecting._entries[options].connection.is_closed
+    assert len(connection_cache._entries) == 1
+    assert not connection_cache._entries[options].connection.is_closed
 
 
 def test_idle_ones_are_closed_and_leased_ones_are_not(options: ClientOptions, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(connecting, "IDLE_CLOSE_SECONDS", 0.05)
-    monkeypatch.setattr(connecting, "_sweeper", None)  # the one of an earlier test, with its interval
+    monkeypatch.setattr(connection_cache, "IDLE_CLOSE_SECONDS", 0.05)
+    monkeypatch.setattr(connection_cache, "_sweeper", None)  # the one of an earlier test, with its interval
     with lease(options) as kept:
         with lease(variant(options, 1)) as idle:
             pass
         wait_until(lambda: idle.is_closed, "the idle connection is closed")
         assert not kept.is_closed
     wait_until(lambda: kept.is_closed, "the other one too")
-    assert connecting._entries == {}
+    assert connection_cache._entries == {}
 
 
 def test_the_number_of_open_connections_is_limited(options: ClientOptions, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(connecting, "MAX_IDLE_CONNECTIONS", 2)
+    monkeypatch.setattr(connection_cache, "MAX_IDLE_CONNECTIONS", 2)
     opened = []
     for number in range(4):
         with lease(variant(options, number)) as connection:

@@ -23,7 +23,7 @@ from types import TracebackType
 import pyarrow as pa
 
 from fluss.errors import ErrorCode, FlussError
-from fluss.spark.write.markers import PAUSE_SECONDS, Markers
+from fluss.spark.write.commit_notes import PAUSE_SECONDS, Markers
 
 CLAIM_MS = 20_000
 RENEWALS = 4

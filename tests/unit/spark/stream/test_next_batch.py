@@ -8,9 +8,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from fluss.spark.stream.advance import TableView, advance, find_losses, lag, receded_to
 from fluss.spark.stream.data_loss import Loss
 from fluss.spark.stream.limits import Limits
+from fluss.spark.stream.next_batch import TableView, advance, find_losses, lag, receded_to
 from fluss.spark.stream.offsets import BucketKey, StreamOffsets
 
 NO_LIMITS = Limits()

@@ -13,7 +13,7 @@ from dataclasses import dataclass, replace
 
 from pyspark.sql.datasource import InputPartition
 
-from fluss.spark.read.plan import BucketRange, LogSplit, StateSplit
+from fluss.spark.read.splits import BucketRange, LogSplit, StateSplit
 
 Bucket = tuple[int | None, int]
 

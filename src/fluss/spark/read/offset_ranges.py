@@ -12,10 +12,10 @@ from typing import Any
 from fluss.client.engine.table import TableAccess
 from fluss.errors import ErrorCode, FlussError
 from fluss.model.offsets import MIN_LOST_OFFSETS
+from fluss.spark.options.log_positions import Position
 from fluss.spark.options.parsing import ReadOptions
-from fluss.spark.options.positions import Position
-from fluss.spark.read.plan import BucketRange
-from fluss.spark.sessions.connecting import OpenTable
+from fluss.spark.read.splits import BucketRange
+from fluss.spark.sessions.connection_cache import OpenTable
 from fluss.values.basic import TableBucket
 
 Offsets = dict[TableBucket, int]

@@ -19,7 +19,7 @@ from fluss.lake.tables.interface.format import CommitMessage
 from fluss.lake.tiering.changes import ChangeFold
 from fluss.lake.tiering.key_files import write_changes
 from fluss.lake.tiering.log_reading import SplitLog, lake_batch, same_moment, with_lake_columns
-from fluss.lake.tiering.work import SplitResult, SplitWork, TableWork
+from fluss.lake.tiering.task_values import SplitResult, SplitWork, TableWork
 
 # The bucket was dropped while it was tiered: not an error, the rest of the table continues.
 GONE_CODES = frozenset({ErrorCode.PARTITION_NOT_EXISTS, ErrorCode.TABLE_NOT_EXIST})

@@ -20,7 +20,7 @@ from dataclasses import replace
 from typing import Protocol
 
 from fluss.errors import ErrorCode, FlussError
-from fluss.spark.options.positions import Position
+from fluss.spark.options.log_positions import Position
 from fluss.spark.stream.offsets import BucketKey, StreamOffsets
 
 DEFAULT_START = Position("full")

@@ -10,7 +10,7 @@ import pytest
 
 from fluss.client.decode.log_rows import LogRows
 from fluss.model.paths import ChangeType
-from fluss.spark.read.batches import (
+from fluss.spark.read.output_batches import (
     MAX_BATCH_BYTES,
     MAX_BATCH_ROWS,
     MIN_BATCH_ROWS,

@@ -62,7 +62,7 @@ class Admin:
     def run(self, coroutine: Coroutine[Any, Any, T]) -> T:
         """Run one of `calls` and wait for it."""
         with import_lock:
-            from fluss.spark.sessions.connecting import CALL_SECONDS
+            from fluss.spark.sessions.connection_cache import CALL_SECONDS
 
         return self.engine.run(coroutine, CALL_SECONDS)
 
@@ -73,7 +73,7 @@ def admin_of(spark: SparkSession, options: Mapping[str, Any] | None = None) -> I
     with import_lock:
         from fluss.api.connection import engine_of
         from fluss.spark.options.parsing import client_options
-        from fluss.spark.sessions.connecting import lease
+        from fluss.spark.sessions.connection_cache import lease
 
     with lease(client_options(merged_options(spark, options))) as connection:
         yield Admin(engine_of(connection))

@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from typing import TypeVar
 
 from fluss.errors import FlussError
-from fluss.lake.maintenance.running import TaskRunner
+from fluss.lake.maintenance.task_runners import TaskRunner
 from fluss.lake.tables.interface.format import LakeTable, LakeTarget
 
 # An object store takes some seconds for this many: worth a task, and cheap to repeat if its worker dies.

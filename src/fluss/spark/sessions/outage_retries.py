@@ -13,7 +13,7 @@ from typing import TypeVar
 
 from fluss.errors import ErrorCode, FlussError
 from fluss.spark.options.parsing import FlussOptions
-from fluss.spark.sessions.connecting import has_answered
+from fluss.spark.sessions.connection_cache import has_answered
 
 FIRST_PAUSE_SECONDS = 0.05
 LAST_PAUSE_SECONDS = 1.0

@@ -13,9 +13,9 @@ from typing import Any, cast
 import pytest
 
 from fluss.errors import FlussError
-from fluss.spark.write import claim as module
-from fluss.spark.write.claim import CLAIM_MS, RENEWALS, Claim
-from fluss.spark.write.markers import Markers
+from fluss.spark.write import append_claim as module
+from fluss.spark.write.append_claim import CLAIM_MS, RENEWALS, Claim
+from fluss.spark.write.commit_notes import Markers
 from tools.waiting import DEADLINE_SECONDS, patience, wait_until
 
 CLAIM_SECONDS = CLAIM_MS / 1000

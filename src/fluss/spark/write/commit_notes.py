@@ -22,7 +22,7 @@ from typing import Any
 from fluss.errors import FlussError
 from fluss.protocol import fluss_api_pb2 as pb
 from fluss.protocol.api_keys import ApiKey
-from fluss.spark.sessions.connecting import OpenTable
+from fluss.spark.sessions.connection_cache import OpenTable
 
 BATCH_MS = 30 * 24 * 3_600_000
 """How long a query may be stopped after a crash before it is started again."""

@@ -8,7 +8,7 @@ import pytest
 
 from fluss.errors import FlussError
 from fluss.lake.tables.iceberg.settings import catalog_properties
-from fluss.lake.tables.opening import lake_of, lake_properties_of, open_lake
+from fluss.lake.tables.open_lake import lake_of, lake_properties_of, open_lake
 
 FORMAT = {"table.datalake.enabled": "true", "table.datalake.format": "iceberg"}
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from fluss.spark.read.plan import (
+from fluss.spark.read.splits import (
     MAX_SPLITS_PER_BUCKET,
     MIN_SPLIT_BYTES,
     TARGET_SPLIT_BYTES,
