@@ -15,6 +15,7 @@ import logging
 import os
 import re
 import sqlite3
+import threading
 import time
 from collections.abc import Sequence
 from contextlib import closing
@@ -34,6 +35,9 @@ CHECK_INTERVAL_SECONDS = 1.0
 COPIES_LIMIT = 3
 
 _NAME = re.compile(r"catalog\.copy-(\d{8}T\d{6}\.\d{6}Z)(-before-upgrade)?\.sqlite")
+_UNFINISHED = ".tmp"
+# Several copies may be made at the same time, so a file without a final name belongs to no one only when it is old.
+UNFINISHED_SECONDS = 3600.0
 _TIME_FORMAT = "%Y%m%dT%H%M%S.%fZ"
 
 
@@ -87,7 +91,7 @@ def make_copy(data_dir: Path, *, before_upgrade: bool = False) -> Path:
         raise OSError(f"only {free} bytes are free in {data_dir}, and they are reserved for the catalog itself")
     moment = _moment_after(list_copies(data_dir))
     target = data_dir / f"catalog.copy-{moment}{'-before-upgrade' if before_upgrade else ''}.sqlite"
-    temporary = target.with_name("catalog.copy.tmp")
+    temporary = target.with_name(f"catalog.copy-{os.getpid()}-{threading.get_ident()}{_UNFINISHED}")
     temporary.unlink(missing_ok=True)
     with closing(sqlite3.connect(catalog)) as source, closing(sqlite3.connect(temporary)) as copy:
         source.backup(copy)
@@ -137,3 +141,7 @@ def _prune(data_dir: Path) -> None:
         kinds[is_before_upgrade] += 1
         if kinds[is_before_upgrade] > COPIES_LIMIT:
             path.unlink(missing_ok=True)
+    for path in data_dir.glob(f"catalog.copy*{_UNFINISHED}*"):  # also the journal that SQLite keeps beside it
+        with contextlib.suppress(FileNotFoundError):
+            if abs(time.time() - path.stat().st_mtime) > UNFINISHED_SECONDS:
+                path.unlink()

@@ -6,6 +6,7 @@ import asyncio
 import logging
 import os
 import time
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
@@ -16,6 +17,7 @@ from fluss.server.catalog.offline_catalog import read_offline_catalog
 from fluss.server.catalog.safety_copies import (
     COPIES_LIMIT,
     COPY_INTERVAL_SECONDS,
+    UNFINISHED_SECONDS,
     SafetyCopies,
     copy_before_upgrade,
     list_copies,
@@ -72,6 +74,28 @@ def test_only_the_newest_copies_are_kept(tmp_path: Path, store: CatalogStore) ->
     upgrade = make_copy(tmp_path, before_upgrade=True)
     made = [make_copy(tmp_path) for _ in range(COPIES_LIMIT + 2)]
     assert list_copies(tmp_path) == [*made[::-1][:COPIES_LIMIT], upgrade]
+
+
+def test_copies_can_be_made_at_the_same_time(tmp_path: Path, store: CatalogStore) -> None:
+    """One removed the unfinished file of the other, which failed with a "disk I/O error"."""
+    for number in range(20):
+        store.create_table(path_of(f"t{number}"), plain_table(), 1)
+    with ThreadPoolExecutor(4) as threads:
+        for copy in threads.map(make_copy, [tmp_path] * 40):
+            assert copy.suffix == ".sqlite"
+    assert len(list_copies(tmp_path)) == COPIES_LIMIT
+    assert not list(tmp_path.glob("*.tmp*"))
+
+
+def test_an_unfinished_copy_is_removed_when_it_is_old(tmp_path: Path, store: CatalogStore) -> None:
+    names = ["catalog.copy.tmp", "catalog.copy-1-2.tmp", "catalog.copy-1-2.tmp-journal", "catalog.copy-3-4.tmp"]
+    paths = [tmp_path / name for name in names]
+    for path in paths:
+        path.write_bytes(b"half a copy")
+    for path in paths[:3]:
+        os.utime(path, (time.time() - UNFINISHED_SECONDS - 10,) * 2)
+    make_copy(tmp_path)
+    assert [path.exists() for path in paths] == [False, False, False, True]
 
 
 def test_a_copy_made_while_the_clock_was_ahead_does_not_stay_the_newest(tmp_path: Path, store: CatalogStore) -> None:
