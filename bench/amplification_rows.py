@@ -31,7 +31,7 @@ def _put(table_id: int, size: int) -> Iterator[NastyRequest]:
     for title, batch in (
         ("small rows", encode_kv_batch(keys, [_SMALL_ROW + key for key in keys], 1)),
         ("deletes", encode_kv_batch(keys, [None] * count, 1)),
-        ("one key again and again", encode_kv_batch(keys[:1] * count, [_SMALL_ROW + keys[0]] * count, 1)),
+        ("one key many times", encode_kv_batch(keys[:1] * count, [_SMALL_ROW + keys[0]] * count, 1)),
     ):
         request = pb.PutKvRequest(table_id=table_id, acks=-1, timeout_ms=60_000)
         request.buckets_req.add(bucket_id=0, records=batch)
@@ -63,7 +63,7 @@ def _produce(table_id: int, size: int) -> Iterator[NastyRequest]:
 
 
 def _lookup(table_id: int, size: int) -> Iterator[NastyRequest]:
-    for title, key in (("one key again and again", _key(1)), ("a key that is not there", b"\xff\xff\xff\xff\x07")):
+    for title, key in (("one key many times", _key(1)), ("a key that is not there", b"\xff\xff\xff\xff\x07")):
         request = pb.LookupRequest(table_id=table_id)
         request.buckets_req.add(bucket_id=0, keys=[key] * (size // (len(key) + 3)))
         yield NastyRequest(title, request.SerializeToString())

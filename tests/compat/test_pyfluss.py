@@ -76,7 +76,7 @@ class Runs:
 
     When a server is started, every case that this test run wants from it is queued at once: cases run a few at a time
     in the worker while the tests collect their results one after the other. If Apache Fluss had to be healed meanwhile,
-    the cases that nobody has collected may have met it while it was away: they run again, on a new cluster.
+    the cases whose results were not collected may have met it while it was away: they run again, on a new cluster.
     """
 
     def __init__(self, wanted: list[tuple[Server, str]]) -> None:

@@ -105,7 +105,7 @@ def test_lookups_and_whole_tables(database: fluss.Database, table_name: str) -> 
     with pytest.raises(FlussError, match="'at'"):
         database.lookup(table_name, {"device": "d1"})
     database.drop_table(table_name)
-    database.create_table(table_name, schema, **options)  # made anew: kept lookupers are of no use
+    database.create_table(table_name, schema, **options)  # created again: kept lookupers are of no use
     assert database.lookup(table_name, ("d1", 4)) is None
 
 

@@ -1,4 +1,4 @@
-"""Puts that change nothing take offsets without rows: whoever reads up to the latest offset comes to an end."""
+"""Puts that change nothing take offsets without rows: a read up to the latest offset ends."""
 
 from __future__ import annotations
 

@@ -75,7 +75,7 @@ class Permissions:
 
 
 async def when_allowed(call: Call) -> Any:
-    """The result of a call, as soon as nobody forbids it."""
+    """The result of a call, as soon as it is permitted."""
     results: list[Any] = []
 
     async def succeeds() -> bool:

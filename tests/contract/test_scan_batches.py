@@ -214,7 +214,7 @@ def test_offsets_that_are_not_there(table: ScanTable) -> None:
     table.write(rows_of(range(30)))
     with table.batches() as scanner:
         scanner.subscribe(0, 1_000_000)
-        for _ in range(2):  # it is raised as often as somebody asks
+        for _ in range(2):  # it is raised at every call
             with pytest.raises(FlussError) as caught:
                 scanner.poll_arrow(WAIT_MS)
             assert caught.value.error_code == ErrorCode.LOG_OFFSET_OUT_OF_RANGE_EXCEPTION

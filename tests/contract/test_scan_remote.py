@@ -272,7 +272,7 @@ FAULTS: dict[str, tuple[Callable[[bytes], bytes], str]] = {
 
 
 def _replace(path: Path, content: bytes) -> None:
-    """In one step: somebody may have the old file mapped."""
+    """In one step: a reader may have the old file mapped."""
     path.with_suffix(".new").write_bytes(content)
     path.with_suffix(".new").replace(path)
 

@@ -56,9 +56,9 @@ def test_made_again_when_the_proof_is_gone() -> None:
 
 
 def test_an_absent_peer_is_asked_for_once_a_day(cache: Path) -> None:
-    maker = Maker(PeerAbsentError("nobody has it"))
+    maker = Maker(PeerAbsentError("it is not published"))
     for _ in range(2):
-        with pytest.raises(PeerAbsentError, match="nobody has it"):
+        with pytest.raises(PeerAbsentError, match="it is not published"):
             make_once("peer-1", maker)
     assert maker.calls == 1
     note = cache / "peer-1.absent"

@@ -21,8 +21,8 @@ def checkout(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """A repository with one commit."""
     monkeypatch.setattr(testing, "ROOT", tmp_path)
     for name in ("AUTHOR", "COMMITTER"):
-        monkeypatch.setenv(f"GIT_{name}_NAME", "somebody")
-        monkeypatch.setenv(f"GIT_{name}_EMAIL", "somebody@example.org")
+        monkeypatch.setenv(f"GIT_{name}_NAME", "tester")
+        monkeypatch.setenv(f"GIT_{name}_EMAIL", "tester@example.org")
     git(tmp_path, "init", "--quiet")
     commit(tmp_path, "one")
     return tmp_path

@@ -18,7 +18,7 @@ def target(request: pytest.FixtureRequest) -> Target:
 
 @pytest.fixture
 def reader(target: Target) -> Iterator[Reader]:
-    """Somebody with an open connection who types blocks of a document."""
+    """A user with an open connection who types blocks of a document."""
     reader = Reader(target)
     reader.connect()
     yield reader

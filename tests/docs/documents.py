@@ -71,7 +71,7 @@ class EndlessLoopError(Exception):
 
 
 class Reader:
-    """Somebody who types the blocks of a document one after the other, against a server."""
+    """A user who types the blocks of a document one after the other, against a server."""
 
     def __init__(self, target: Target, **names: Any) -> None:
         self.target = target

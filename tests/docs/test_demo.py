@@ -1,4 +1,4 @@
-"""`python3 dev.py demo`, as somebody sees it who runs it: calm, complete, and gone when it is told to go."""
+"""`python3 dev.py demo`, as a user sees it: calm, complete, and ended by Ctrl-C."""
 
 from __future__ import annotations
 

@@ -115,7 +115,7 @@ def test_creating_and_managing_partitions(reader: Reader, blocks: dict[str, list
     assert sorted(info.partition_name for info in infos) == ["EU", "US"]
     reader.run(block)  # once more: everything exists, and that is ignored
     assert reader.names["partition_infos"] == infos
-    # Other tests make this table anew, and Apache Fluss answers with the old partitions for a moment after a drop.
+    # Other tests create this table again, and Apache Fluss answers with the old partitions for a moment after a drop.
     reader.drop(TablePath("fluss", "partitioned_events"))
 
 

@@ -1,4 +1,4 @@
-"""The README runs as written, from top to bottom, for somebody who has nothing but what it tells to install.
+"""The README runs as written, from top to bottom, for a user who has only what it says to install.
 
 Only addresses of servers are replaced, and `pip` and the making of the environment (`tests/docs/wheel_environment`).
 What stands in a block without a language is what the block before it prints. The program for Spark costs a Java machine

@@ -74,7 +74,7 @@ def repaired_kv_batch(damaged: bytes) -> bytes:
 
 
 class Witness:
-    """Somebody else's tables, written and read all the time."""
+    """Another user's tables, written and read all the time."""
 
     def __init__(self, coordinator: WireClient, tablet: WireClient, table_id: int, keyed_id: int) -> None:
         self._coordinator = coordinator

@@ -3,7 +3,7 @@
 An archive is `NAME.tar.xz` beside this file, with what it holds in `NAME.json`. Its data must lie where it was written:
 an Iceberg lake names its files by absolute paths, in its metadata and inside of compressed and binary files, and so do
 registered snapshots of primary-key tables. That place is `/tmp/fluss-golden/NAME`. There is one of it on the machine,
-so whoever restores an archive holds a lock until he is done with it.
+so a process that restores an archive holds a lock until it is done with it.
 """
 
 from __future__ import annotations
@@ -85,7 +85,7 @@ def _locked(path: Path) -> Iterator[None]:
 
 
 def _lock(path: Path) -> IO[str] | None:
-    """The locked file, as soon as nobody else has it; None if it went with who had it."""
+    """The locked file, as soon as no other process has it; None if it went with who had it."""
     try:
         path.parent.mkdir(exist_ok=True)
         lock = path.open("a")

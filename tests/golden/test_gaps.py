@@ -23,7 +23,7 @@ def test_offsets_that_were_left_out_stay_so_and_none_is_given_again(name: str) -
                 offsets = [record[2] for record in records]
                 assert offsets[SURVIVORS] > offsets[SURVIVORS - 1] + 1, "the gap"
                 ((*place, first, end),) = read_ends(db, table)
-                # This machine was started anew since: what was reserved may have been shown.
+                # This machine was restarted since: what was reserved may have been shown.
                 assert [*place, first] == expected["ends"][0][:-1]
                 assert end > archive.expected["reserved"][table] > offsets[-1]
                 write = db.upsert if expected["primary_keys"] else db.append

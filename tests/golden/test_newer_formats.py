@@ -146,7 +146,7 @@ def newer_snapshot_record(bucket: Path) -> None:
 def test_records_about_remote_storage(
     tmp_path: Path, make: Callable[[Path], None], read: Callable[[Path], object]
 ) -> None:
-    """A dropped table keeps them, too: without its record nobody knows what is in remote storage."""
+    """A dropped table keeps them, too: without its record its files in remote storage are unknown."""
     bucket = tmp_path / "t-3" / "log-0"
     make(bucket)
     before = contents(tmp_path)

@@ -60,7 +60,7 @@ SECOND_RUN = {
     **SMALL_SEGMENTS,
     "remote.log.task-interval-duration": "0s",
     "kv.snapshot.interval": "0s",
-    "staged.append.check-interval": "1h",  # nobody finds what is decided before the server is killed
+    "staged.append.check-interval": "1h",  # decided batches are not found before the server is killed
 }
 
 
@@ -96,7 +96,7 @@ def all_have_snapshots(data: Path) -> bool:
 
 
 def write_permissions(data: Path) -> list[list[str]]:
-    """A run of its own: a server that checks permissions lets nobody else write."""
+    """A run of its own: a server that checks permissions lets no other user write."""
     acls = [
         fluss.Acl("User:alice", "read", f"cluster.{DATABASE}.log_zstd"),
         fluss.Acl("User:alice", "all", f"cluster.{DATABASE}.kv_plain", "127.0.0.1"),

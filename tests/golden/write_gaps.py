@@ -2,8 +2,8 @@
 
 A server with `log.flush` = `os` is killed, and its logs lose what a machine without power would lose. The next start
 leaves the offsets out that readers had seen: the log has a batch without rows there (a filler), the note of the bucket
-the range. More rows come, and it is killed again with the note as it was, so that whoever opens the data, on another
-machine, leaves offsets out a second time.
+the range. More rows come, and it is killed again with the note as it was, so that a process that opens the data, on
+another machine, leaves offsets out a second time.
 """
 
 from __future__ import annotations
@@ -91,7 +91,7 @@ def run(data: Path) -> dict[str, Any]:
         assert count_fillers(log) == 1
         assert given.reserved_until
         reserved[log.parent.name.rpartition("-")[0]] = given.reserved_until
-        # So that a test on this machine, before it is started anew, sees what all later ones see.
+        # So that a test on this machine, before it is restarted, sees what all later ones see.
         write_reserved(FileSystem(), str(log), given._replace(boot_id="the boot of the writer"))
     return {"tables": tables, "reserved": reserved}
 

@@ -1,1 +1,1 @@
-"""What clients saw of a server that is killed again and again, judged afterwards."""
+"""What clients saw of a server that is killed repeatedly, judged afterwards."""

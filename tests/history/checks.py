@@ -20,7 +20,7 @@ def problems(history: History, check: Check) -> list[str]:
 
 
 def _sources(writes: list[Write], reads: list[Read]) -> tuple[dict[Any, Write], list[str]]:
-    """The write of each value, and reads of values that nobody had begun to write."""
+    """The write of each value, and reads of values that no write had begun."""
     by_value = {write.value: write for write in writes}
     wrong = []
     for read in reads:
@@ -28,7 +28,7 @@ def _sources(writes: list[Write], reads: list[Read]) -> tuple[dict[Any, Write], 
             continue
         write = by_value.get(read.value)
         if write is None:
-            wrong.append(f"{read} of a value that nobody wrote")
+            wrong.append(f"{read} of a value that was not written")
         elif write.start > read.end:
             wrong.append(f"{read} ended before {write} began")
     return by_value, wrong
@@ -100,7 +100,7 @@ def append_list(writes: list[Write], reads: list[Read]) -> list[str]:
                 wrong.append(f"{write} was acknowledged before {read.start}, when a read began that lacks it")
         for value in found:
             if value not in by_value:
-                wrong.append(f"{value!r} was appended by nobody")
+                wrong.append(f"{value!r} was not appended by any writer")
             elif by_value[value].start > read.end:
                 wrong.append(f"{value!r} was read before it was appended")
     for read in reads:

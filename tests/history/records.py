@@ -16,7 +16,7 @@ NEVER = 2**62
 
 
 class Write(NamedTuple):
-    """A call that wrote. `end` NEVER: nobody knows whether it was done."""
+    """A call that wrote. `end` NEVER: it is unknown whether it was done."""
 
     key: Hashable
     value: Any

@@ -50,7 +50,7 @@ def _lost(calls: Calls) -> Calls:
 
 
 def _invented(calls: Calls) -> Calls:
-    return calls[0], [*calls[1], Read("k", "nobody's", 10**7, 10**7 + 1)]
+    return calls[0], [*calls[1], Read("k", "unwritten", 10**7, 10**7 + 1)]
 
 
 def _too_early(calls: Calls) -> Calls:

@@ -61,7 +61,7 @@ def test_a_table_lives_on_in_its_snapshot(
         table.write(rows)
         wait_until(lambda: _documents(store), "a snapshot in the store")
         store.is_down = True
-        table.write([user(1000)])  # nobody who writes notices
+        table.write([user(1000)])  # writers do not notice
         wait_until(lambda: "failed and will be retried" in caplog.text, "the trouble is logged")
         store.is_down = False
         wait_until(lambda: len(_documents(store)) == 2, "another snapshot")

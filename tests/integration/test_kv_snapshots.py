@@ -109,7 +109,7 @@ def test_only_new_files_are_uploaded_and_superseded_ones_deleted(tmp_path: Path)
 
 @pytest.mark.parametrize("removed", [["kv-0/db"], ["log-0/kv-snapshots"], ["kv-0/db", "log-0/kv-snapshots"]])
 def test_files_of_another_store_are_not_taken_for_uploaded_ones(tmp_path: Path, removed: list[str]) -> None:
-    """A store that was made anew numbers its files from the beginning again."""
+    """A store that was created again numbers its files from the beginning again."""
 
     async def first_body(tablet: TabletHarness, table: KvTable) -> None:
         await table.upsert(*[(number, "x" * 50, number) for number in range(200)])

@@ -178,7 +178,7 @@ def test_a_lost_connection_takes_its_waiting_fetch_along(cluster: LogCluster) ->
     for _ in range(50):
         with cluster.another_client() as reader:
             park(reader, fetch_request(table))
-    # Nobody is left to wake; the server must serve on as if nothing had been.
+    # No reader is left to wake; the server must continue to serve.
     assert cluster.tablet.produce(table, 0, arrow_batch([1])).base_offset == 0
 
 

@@ -95,7 +95,7 @@ def test_servers_tags_rebalances_and_leases(server: ServerProcess) -> None:
     assert lines(server, "list-rebalance-progress", rebalance_id) == []
     assert lines(server, "cancel-rebalance") == []
     assert "'another' is not known" in refusal(server, "cancel-rebalance", "another")
-    assert lines(server, "drop-kv-snapshot-lease", "nobody's") == []
+    assert lines(server, "drop-kv-snapshot-lease", "unknown") == []
 
 
 def test_cursors(server: ServerProcess) -> None:

@@ -142,7 +142,7 @@ def test_a_child_that_hangs_shows_its_stacks_and_is_replaced(tmp_path: Path) -> 
     assert re.search(r"b \(process \d+\): no heartbeat for \d+ s, $", silent)
     assert "in child_main" in killed, "where it hangs"
     assert re.search(r"b \(process \d+\): no heartbeat for \d+ s, killing it; nothing acknowledged is lost", killed)
-    assert len(starts(tmp_path, "a")) == 1, "whoever beats is left alone"
+    assert len(starts(tmp_path, "a")) == 1, "a process that sends heartbeats is left alone"
 
 
 @pytest.mark.all

@@ -1,4 +1,4 @@
-"""kill -9 of a process that appends, again and again on the same bucket: no acknowledged batch is lost or doubled."""
+"""kill -9 of a process that appends, repeatedly on the same bucket: no acknowledged batch is lost or doubled."""
 
 from __future__ import annotations
 

@@ -23,7 +23,7 @@ ALLOWED: dict[str, frozenset[str]] = {
     "values": frozenset({"model", "codec", "protocol"}),
     # Sockets, requests, batches. It knows nothing of lakes.
     "client": frozenset({"model", "codec", "protocol", "config", "values"}),
-    # The wall: whoever is not the client or `api` reaches the client through it.
+    # The wall: layers other than `api` reach the client through it.
     "client.engine": frozenset({"client", "model", "codec", "config", "values"}),
     # The coordinator makes and changes lake tables, so it knows what they look like; it tiers nothing.
     "server": frozenset({"model", "codec", "protocol", "lake.tables"}),

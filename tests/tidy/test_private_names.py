@@ -184,7 +184,7 @@ def test_private_uses_are_found() -> None:
 
 
 def documented_modules(text: str, modules: frozenset[str]) -> Iterator[str]:
-    """The modules of the package that a text names, alone or with a name behind them."""
+    """The modules of the package that a document names, alone or with a name after them."""
     for whole in re.findall(r"(?<![\w/.-])fluss(?:\.\w+)+", re.sub(r"from (fluss[\w.]*) import (\w+)", r"\1.\2", text)):
         parts = whole.split(".")
         yield next(each for size in range(len(parts), 0, -1) if (each := ".".join(parts[:size])) in modules)

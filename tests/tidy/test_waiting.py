@@ -37,13 +37,13 @@ LOOPS = {
     "tests/compat/cases/kv_restart.py write": "the pace of a writer that is stopped",
     "tests/compat/cases/restart.py write": "the pace of a writer that is stopped",
     "tests/support/spark/cluster_job.py misbehaving": "an executor knows nothing of tests.support",
-    "tests/support/spark/stream_queries.py wait_for": "the deadline begins anew with every micro-batch",
+    "tests/support/spark/stream_queries.py wait_for": "the deadline begins again with every micro-batch",
 }
 
 # Assertions that something took no longer than so much, by file and function.
 BOUNDS = {
-    "tests/support/spark/stream_queries.py ended": "the deadline begins anew with every micro-batch",
-    "tests/support/spark/stream_queries.py wait_for": "the deadline begins anew with every micro-batch",
+    "tests/support/spark/stream_queries.py ended": "the deadline begins again with every micro-batch",
+    "tests/support/spark/stream_queries.py wait_for": "the deadline begins again with every micro-batch",
 }
 
 

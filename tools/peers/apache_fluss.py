@@ -195,7 +195,7 @@ class ApacheFluss:
     def start_tablet(self, number: int = 0) -> None:
         """Start a tablet server that is away, on the same ports and data; nothing happens if it runs.
 
-        Waits until the coordinator has missed it: if it came back earlier, nobody would tell it which buckets it leads.
+        Waits until the coordinator has missed it: if it came back earlier, it would not be told which buckets it leads.
         """
         if _tablet(number) not in self._processes:
             self.wait_until_ready()
@@ -271,7 +271,7 @@ class ApacheFluss:
         }
         tablet_only = {
             "kv.snapshot.interval": "30s",
-            # Where no other server could take its buckets, asking for one again and again is a waste of time.
+            # Where no other server could take its buckets, asking for one repeatedly is a waste of time.
             "tablet-server.controlled-shutdown.retry-interval": "10ms",
         }
         coordinator = {**common, **self._config, "bind.listeners": _listeners(self._coordinator_ports)}

@@ -18,7 +18,7 @@ from pathlib import Path
 CHECKOUT = Path(__file__).resolve().parents[2]
 
 FETCH_TIMEOUT_SECONDS = 300
-# What nobody has published today may be published tomorrow.
+# What is not published today may be published tomorrow.
 ABSENT_SECONDS = 24 * 3600
 
 
@@ -27,7 +27,7 @@ class PeerMissingError(Exception):
 
 
 class PeerAbsentError(PeerMissingError):
-    """Nobody has published this peer for this machine; asking again soon is a waste of time."""
+    """This peer is not published for this machine; asking again soon is a waste of time."""
 
 
 def peers_folder() -> Path:

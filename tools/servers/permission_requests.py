@@ -1,7 +1,8 @@
 """One request for every API key about a table of a database: what the matrix of permissions is tried with.
 
-None of them destroys what the others need, whoever sends it: they name nothing that can be dropped, bring no rows, and
-what they change is changed back or does not matter. A key without a request here fails the test of the matrix.
+None of them destroys what the others need, no matter which user sends it: they name nothing that can be dropped, bring
+no rows, and what they change is changed back or does not matter. A key without a request here fails the test of the
+matrix.
 """
 
 from __future__ import annotations

@@ -15,9 +15,9 @@ PORT_SHARES = 32
 
 
 def free_ports(count: int) -> list[int]:
-    """Ports of the loopback interface that are free now, all different, and that nobody gets without asking for them.
+    """Ports of the loopback interface that are free now, all different, and given to no program that does not ask.
 
-    Between this call and the start of a server, and while a server is restarted, they belong to nobody: a port that the
+    Between this call and the start of a server, and while a server is restarted, no program holds them: a port that the
     system hands out by itself could be another program's by then. The other processes of a test run draw from other
     ports, since two of them would now and then find the same one free, and each takes all of its own in turn, since a
     server that is away for a moment still has its port.

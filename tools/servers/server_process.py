@@ -165,7 +165,7 @@ def run_command(arguments: Sequence[str], deadline_seconds: float = 120.0) -> su
 
 
 def _is_alive(process: psutil.Process) -> bool:
-    """A dead process that nobody has collected yet holds nothing any more: it counts as gone."""
+    """A dead process that its parent has not collected yet holds nothing any more: it counts as gone."""
     try:
         return bool(process.status() != psutil.STATUS_ZOMBIE)
     except psutil.NoSuchProcess:

@@ -150,10 +150,10 @@ def _service(
             yield None
             return
         closing.callback(close_blocking, connection)
-        runner, upkeep, cores = _engine(options, client, connection, closing)
+        runner, maintenance_runner, cores = _engine(options, client, connection, closing)
         closing.callback(runner.close)
         limits = _tiering_options(options, cores)
-        service = TieringService(engine_of(connection), runner, watcher, limits, tables, upkeep)
+        service = TieringService(engine_of(connection), runner, watcher, limits, tables, maintenance_runner)
         closing.callback(service.close)
         yield service
 

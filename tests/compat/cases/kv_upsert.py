@@ -63,7 +63,7 @@ async def a_write_without_effect_takes_one_offset(context: Context) -> None:
 
 @case(peer=True)
 async def a_reader_goes_over_writes_without_effect(context: Context) -> None:
-    """The latest offsets have no row, and whoever has polled them gets the next row there is."""
+    """The latest offsets have no row, and a reader that has polled them gets the next row."""
     path = await create_keyed(context)
     await upsert(context, path, [[1, "a", 1]])
     scanner = await context.scanner(path)

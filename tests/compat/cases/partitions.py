@@ -192,7 +192,7 @@ async def scan_goes_on_after_a_partition_is_dropped(context: Context) -> None:
 
 @case()
 async def rows_wait_for_their_partition(context: Context) -> None:
-    """pyfluss holds rows of a missing partition until somebody makes it; the server must let it in then."""
+    """pyfluss holds rows of a missing partition until it is created; the server must let it in then."""
     admin = await context.admin()
     path = await context.create(ONE_KEY, partition_keys=["region"])
     writer = (await context.table(path)).new_append().create_writer()

@@ -129,7 +129,7 @@ def test_maintenance_without_commits(db: fluss.Database, monkeypatch: pytest.Mon
         assert len(told.maintenance) == 2
         tiering.once()
         assert len(told.maintenance) == 2, "not after every round: it costs something"
-        monkeypatch.setattr(service, "IDLE_UPKEEP_SECONDS", 0.0)
+        monkeypatch.setattr(service, "IDLE_MAINTENANCE_SECONDS", 0.0)
         tiering.once()
         assert len(told.maintenance) == 4
     assert [checked(table) for table in (idle, broken)] == first, "it was not due again"

@@ -41,7 +41,7 @@ def tables(server: RestartableServer, spark: SparkSession) -> Iterator[Tables]:
 
 
 @pytest.fixture
-def nobody() -> dict[str, str]:
+def unanswered() -> dict[str, str]:
     """Options of a cluster that does not exist, with short waits."""
     (port,) = free_ports(1)
     return {"bootstrap.servers": f"127.0.0.1:{port}", "table": "shop.orders", "scan.poll.timeout": "1000"}
@@ -62,22 +62,22 @@ def test_a_program_that_starts_while_the_server_is_down(
         back.join(START_DEADLINE_SECONDS)
 
 
-def test_a_wrong_address_of_a_source(nobody: dict[str, str]) -> None:
+def test_a_wrong_address_of_a_source(unanswered: dict[str, str]) -> None:
     with pytest.raises(
         FlussError, match=r"not answered for 1 s: check that the address.*scan\.poll\.timeout"
     ) as caught:
-        FlussDataSource(nobody).schema()
-    assert nobody["bootstrap.servers"] in caught.value.message
+        FlussDataSource(unanswered).schema()
+    assert unanswered["bootstrap.servers"] in caught.value.message
     assert caught.value.error_code == ErrorCode.NETWORK_EXCEPTION
 
 
 @pytest.mark.all
-def test_a_wrong_address_of_a_sink(tables: Tables, nobody: dict[str, str], tmp_path: Path) -> None:
+def test_a_wrong_address_of_a_sink(tables: Tables, unanswered: dict[str, str], tmp_path: Path) -> None:
     tables.create("t", SCHEMA)
     tables.db.append(tables.path("t"), [{"id": 1}])
-    writer = tables.stream("t").writeStream.format("fluss").options(**nobody)
+    writer = tables.stream("t").writeStream.format("fluss").options(**unanswered)
     with pytest.raises(
-        StreamingQueryException, match=f"check that the address is right.*{nobody['bootstrap.servers']}"
+        StreamingQueryException, match=f"check that the address is right.*{unanswered['bootstrap.servers']}"
     ):
         ended(writer.option("checkpointLocation", str(tmp_path / "c")).trigger(availableNow=True).start())
 

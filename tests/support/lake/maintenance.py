@@ -23,7 +23,7 @@ ROWS_PER_ROUND = 3
 
 
 def turn_clock(monkeypatch: pytest.MonkeyPatch, days: float) -> None:
-    """For jobs that open the table by themselves: from now on it is later for maintenance, and for nobody else."""
+    """For jobs that open the table by themselves: from now on the clock of maintenance is ahead, and no other."""
     clock = SimpleNamespace(time=lambda: time.time() + days * DAY_MS / 1000)
     monkeypatch.setattr(service, "time", clock)
 

@@ -89,7 +89,7 @@ class LakeTable:
         return self.db.info(self.name).properties
 
     def outside(self, properties: Mapping[str, str] | None = None) -> Table:
-        """The lake table for somebody who knows nothing of us, only where the catalog is."""
+        """The lake table for a program that knows only where the catalog is."""
         _, shown = lake_properties_of(properties or self.properties)
         return load_catalog("fluss", **shown).load_table((self.path.database_name, self.path.table_name))
 

@@ -22,7 +22,7 @@ from tools.waiting import patience, wait_until
 
 WORKER_SECONDS = 120.0
 EVERY_SECONDS = 0.1
-# Buckets are small here: with the usual thresholds every round would write them anew. With these, few changes hide old
+# Buckets are small here: with the usual thresholds every round would rewrite them. With these, few changes hide old
 # rows by position deletes, and many do not.
 SERVICE_OPTIONS = replace(
     OPTIONS,

@@ -1,6 +1,6 @@
 """Four tables that are written all the time, and what must be in them: lake and log together, at any moment.
 
-`LakeModel.check` looks as somebody does who trusts nobody: the lake through pyiceberg, at one snapshot; the log behind
+`LakeModel.check` trusts no code of ours: the lake through pyiceberg, at one snapshot; the log behind
 that snapshot's offsets row by row; both put together must be exactly the rows that were acknowledged.
 """
 
@@ -93,7 +93,7 @@ class ModelTable:
         return sum(bool(summary and summary["added-position-deletes"]) for summary in summaries)
 
     def check(self) -> int:
-        """Compare; the number of rows that came from the lake. The caller sees to it that nobody writes."""
+        """Compare; the number of rows that came from the lake. The caller writes nothing meanwhile."""
         lake = lake_of(self.properties)
         try:
             last = lake.load(self.table.path).last_commit(self.table_id)

@@ -71,7 +71,7 @@ class RestartableServer(ABC):
     is_away = False
 
     def goes_away(self) -> None:
-        """After this nobody answers."""
+        """After this there is no answer."""
         self.is_away = True
         self._end()
 

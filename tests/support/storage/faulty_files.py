@@ -6,7 +6,7 @@ after a power failure: per file the content at its last sync, per directory the 
 each name, and each 4 KiB page of a file; pages that did not arrive are holes.
 
 Faults: `free_space_bytes` (short writes, then ENOSPC), `failing_syncs` and `failing_writes` (EIO for paths that contain
-a text), `power_off_after` (every change after that many raises and does nothing).
+a string), `power_off_after` (every change after that many raises and does nothing).
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ class NoSyncFiles(FileSystem):
 
 
 class RebootedFiles(NoSyncFiles):
-    """The same after the machine was started anew."""
+    """The file system after a restart of the machine."""
 
     def boot_id(self) -> str:
         """Of no real machine."""
@@ -43,7 +43,7 @@ class RebootedFiles(NoSyncFiles):
 
 
 class FaultyFiles(FileSystem):
-    """See the module text. The root directory itself and what is in it at the start count as durable."""
+    """See the module docstring. The root directory itself and what is in it at the start count as durable."""
 
     def __init__(self, root: Path) -> None:
         self.root = str(root)

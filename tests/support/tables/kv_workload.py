@@ -345,7 +345,7 @@ def check_changelog(
     writers: list[KvWriter],
     applied: Mapping[int, int] | None = None,
 ) -> None:
-    """The changelog of a bucket leads to the rows that lookups find. Nobody writes meanwhile.
+    """The changelog of a bucket leads to the rows that lookups find. Nothing is written meanwhile.
 
     `applied`: batches by writer, where these are not the acknowledged ones.
     """

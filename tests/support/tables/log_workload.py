@@ -84,7 +84,7 @@ def encode_rows(writer: int, counters: range, writer_id: int, sequence: int) -> 
 
 
 class Survivor(threading.Thread):
-    """Runs `session` again and again until `is_done`; lost connections and retriable errors only cost a pause."""
+    """Runs `session` repeatedly until `is_done`; lost connections and retriable errors only cost a pause."""
 
     def __init__(self, name: str) -> None:
         super().__init__(name=name, daemon=True)

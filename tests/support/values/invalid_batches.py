@@ -22,7 +22,7 @@ DAY_MS = 86_400_000
 
 
 def raw_column(arrow_type: pa.DataType, *buffers: bytes) -> pa.Array:
-    """A column of one row, made of its buffers: nobody looks at its value."""
+    """A column of one row, made of its buffers: its value is not checked."""
     return pa.Array.from_buffers(arrow_type, 1, [None, *map(pa.py_buffer, buffers)])
 
 
@@ -57,7 +57,7 @@ def batch_stored_as(form: str, ids: list[int], bad: str | None = None) -> bytes:
     """A batch of a log with this compression of Arrow batches, or with these rows (of them only `name` can be bad)."""
     if form not in RowFormat.__members__:
         return batch(ids, bad, compression=Compression(CompressionKind[form]))
-    # Bytes are stored as texts are, and nobody asks whether they are UTF-8.
+    # Bytes are stored like strings, but need not be UTF-8.
     schema = SCHEMA.set(2, pa.field("name", pa.binary()))
     columns = rows(ids).columns
     names = [f"name {number}".encode() for number in ids]

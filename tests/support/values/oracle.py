@@ -1,6 +1,6 @@
 """What must come out for what went in, by the table of docs/values.md and nothing of ours: Python's own arithmetic.
 
-A value is shown as a text that tells apart what Python's == does not: -0.0 and 0.0, True and 1, zones.
+A value is shown as a string that distinguishes what Python's == does not: -0.0 and 0.0, True and 1, zones.
 """
 
 from __future__ import annotations
@@ -109,7 +109,7 @@ def _time(value: Any, data_type: t.DataType, is_keyed: bool) -> Any:
 
 
 def shown(value: Any) -> str:
-    """A text that differs where values do."""
+    """A string that differs where values do."""
     if isinstance(value, dict):
         return f"{{{', '.join(f'{name}: {shown(each)}' for name, each in value.items())}}}"
     if isinstance(value, list):

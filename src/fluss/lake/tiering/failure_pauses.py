@@ -1,7 +1,7 @@
 """Tables whose rounds fail are paused before the next round, twice as long after every failure in a row.
 
 Most failures last: a lake that is unreachable, an invalid property. A failing round costs as much as a successful one,
-so the same error is not provoked again and again. A successful round ends the pause. Any thread may use this.
+so the same error is not provoked over and over. A successful round ends the pause. Any thread may use this.
 """
 
 from __future__ import annotations

@@ -43,7 +43,7 @@ logger = logging.getLogger(__name__)
 
 # Maintenance is due after every round that commits, and this often if rounds have nothing to commit or fail: planning
 # it reads the manifests of the table.
-IDLE_UPKEEP_SECONDS = 600.0
+IDLE_MAINTENANCE_SECONDS = 600.0
 # How often `once` repeats a round that lost to another service or was cut short.
 ROUNDS_PER_TABLE = 100
 FENCED_ATTEMPTS = 3
@@ -71,8 +71,8 @@ class ServiceWatcher(Watcher, Protocol):
 class TieringService:
     """The tiering service. Used by one thread, which runs `once` or `run_until`.
 
-    `tables`: tier only these, whatever the coordinator assigns. `upkeep`: runs maintenance tasks; threads of this
-    process if None.
+    `tables`: tier only these, whatever the coordinator assigns. `maintenance_runner`: runs maintenance tasks; threads
+    of this process if None.
     """
 
     def __init__(
@@ -82,20 +82,20 @@ class TieringService:
         watcher: ServiceWatcher,
         options: TieringOptions | None = None,
         tables: Sequence[TablePath] | None = None,
-        upkeep: TaskRunner | None = None,
+        maintenance_runner: TaskRunner | None = None,
     ) -> None:
         self._engine = engine
         self._runner = runner
         self._watcher = watcher
         self._options = options or TieringOptions()
         self._tables = None if tables is None else list(tables)
-        self._upkeep = upkeep
+        self._maintenance_runner = maintenance_runner
         self._calls = engine.admin
         self._lake_overrides = {**json.loads(engine.config.lake_properties), **self._options.lake_overrides}
         self._lakes: dict[tuple[str, tuple[tuple[str, str], ...]], LakeFormat] = {}
         self._failing = FailingTables()
         self._kept: set[TieringTable] = set()
-        self._upkeep_at: dict[int, float] = {}
+        self._maintained_at: dict[int, float] = {}
         self._lock = threading.Lock()
 
     # ---- running once or continuously ----
@@ -333,10 +333,10 @@ class TieringService:
         now = time.monotonic()
         has_committed = isinstance(result, RoundReport) and result.snapshot_id is not None
         with self._lock:
-            last = self._upkeep_at.get(info.table_id)
-            if not has_committed and last is not None and now - last < IDLE_UPKEEP_SECONDS:
+            last = self._maintained_at.get(info.table_id)
+            if not has_committed and last is not None and now - last < IDLE_MAINTENANCE_SECONDS:
                 return
-            self._upkeep_at[info.table_id] = now
+            self._maintained_at[info.table_id] = now
         if fence() is not None:
             return
         report = self._maintain(path, info, lake)
@@ -348,7 +348,9 @@ class TieringService:
         registry = CoordinatorRegistry(TieringCalls(self._engine), info.table_id, path)
         try:
             table = lake.load(path)
-            return maintain_if_due(table, info.table_id, info.properties, runner=self._upkeep, registry=registry)
+            return maintain_if_due(
+                table, info.table_id, info.properties, runner=self._maintenance_runner, registry=registry
+            )
         except FlussError as error:
             return MaintenanceReport(errors=(f"maintenance could not start: {error.message}",))
         except Exception as error:  # an engine's own error, or a bug: rounds continue

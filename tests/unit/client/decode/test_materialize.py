@@ -96,7 +96,7 @@ def test_moments_that_python_cannot_hold(arrow_type: pa.DataType) -> None:
     with pytest.raises(FlussError, match="9999"):
         column_values(column)
     hidden = pa.Array.from_buffers(arrow_type, 3, [pa.py_buffer(b"\x02"), column.buffers()[1]])
-    assert column_values(hidden)[0] is None  # what lies under a null is nobody's business
+    assert column_values(hidden)[0] is None  # bytes under a null have no meaning
 
 
 @given(st.lists(st.none() | st.text(max_size=80), max_size=30), st.integers(0, 30))

@@ -157,7 +157,7 @@ def test_a_column_of_pandas_without_any_value_has_no_type() -> None:
 
 
 class Months(pa.ExtensionType):  # type: ignore[misc]
-    """A type that nobody registers, so that its values are read as numbers."""
+    """A type that is not registered, so that its values are read as numbers."""
 
     def __init__(self) -> None:
         super().__init__(pa.int64(), "tests.months")
@@ -249,7 +249,7 @@ def test_what_only_polars_has_is_refused_by_name() -> None:
 
 
 def not_utf8(view: Any) -> Any:
-    """A text, and bytes that are none."""
+    """A string, and bytes that are not UTF-8."""
     values = pa.array([b"good", b"caf\xe9 and more than twelve bytes"])
     kind = pa.binary_view() if view == pa.string_view() else pa.binary()
     return values.cast(pa.large_binary() if view == pa.large_string() else kind).view(view)
@@ -295,7 +295,7 @@ def test_errors_have_the_number_of_a_time_that_is_none() -> None:
 
 
 def test_views_and_runs_are_refused_with_row_and_value() -> None:
-    views = pa.array(["a", "a text with more than twelve characters"], pa.string_view())
+    views = pa.array(["a", "more than twelve characters"], pa.string_view())
     runs = pa.RunEndEncodedArray.from_arrays(pa.array([1, 3], pa.int32()), pa.array([5, 300]))
     lists = pa.ListArray.from_arrays([0, 1, 2], views)
     indices = pa.DictionaryArray.from_arrays(pa.array([1, 0], pa.int8()), views)

@@ -221,7 +221,7 @@ def test_a_leader_that_cannot_be_found_for_the_moment_is_looked_for_again(place:
         futures = [ask(queue, b"a"), ask(queue, b"b")]
         await turns()
         getattr(cluster, place).extend(
-            FlussError("nobody answers", code)
+            FlussError("no answer", code)
             for code in (ErrorCode.NETWORK_EXCEPTION, ErrorCode.REQUEST_TIME_OUT, ErrorCode.NETWORK_EXCEPTION)
         )
         cluster.connection.answer(0, error=ErrorCode.NOT_LEADER_OR_FOLLOWER)
@@ -243,9 +243,9 @@ def test_looking_for_a_leader_ends(monkeypatch: pytest.MonkeyPatch) -> None:
     async def body(cluster: FakeCluster, queue: LookupQueue) -> None:
         future = ask(queue, b"a")
         await turns()
-        cluster.refresh_errors.extend(FlussError("nobody answers", ErrorCode.NETWORK_EXCEPTION) for _ in range(20))
+        cluster.refresh_errors.extend(FlussError("no answer", ErrorCode.NETWORK_EXCEPTION) for _ in range(20))
         cluster.connection.answer(0, error=ErrorCode.NOT_LEADER_OR_FOLLOWER)
-        with pytest.raises(FlussError, match="nobody answers"):
+        with pytest.raises(FlussError, match="no answer"):
             await future
 
     run(body)

@@ -160,11 +160,11 @@ def test_invalid_entries_are_asked_for_again() -> None:
 
 def test_failed_connections_are_retried_with_growing_pauses() -> None:
     async def body(cluster: Cluster) -> None:
-        nobody = ServerNode(9, "127.0.0.1", 1, TABLET_SERVER)
+        unreachable = ServerNode(9, "127.0.0.1", 1, TABLET_SERVER)
         started = asyncio.get_running_loop().time()
         for _ in range(4):
             with pytest.raises(FlussError) as caught:
-                await cluster.connection(nobody)
+                await cluster.connection(unreachable)
             assert caught.value.error_code == ErrorCode.NETWORK_EXCEPTION
         assert asyncio.get_running_loop().time() - started >= 0.05 + 0.1 + 0.2
 

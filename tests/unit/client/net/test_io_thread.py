@@ -112,7 +112,7 @@ def test_work_that_is_cancelled_before_it_begins_is_not_left_running() -> None:
     asyncio.run(body())
     io.submit(work()).cancel()
     go_on.set()
-    wait_until(lambda: work.__qualname__ not in io.run(running()), "nobody waits for it any more")
+    wait_until(lambda: work.__qualname__ not in io.run(running()), "nothing waits for it any more")
 
 
 def test_a_loop_that_is_gone_is_no_problem() -> None:

@@ -64,7 +64,7 @@ def test_out_of_order() -> None:
 def test_those_behind_a_batch_in_doubt_decide() -> None:
     assert reaction(31, in_doubt=True, is_last=False) is Reaction.ASK_LATER
     assert reaction(31, in_doubt=True, is_last=False, resets=MAX_WRITER_RESETS_PER_BATCH) is Reaction.FAIL_AND_RESET
-    assert reaction(33, in_doubt=True, is_last=False) is Reaction.FAIL_AND_RESET  # forgotten: nobody can tell
+    assert reaction(33, in_doubt=True, is_last=False) is Reaction.FAIL_AND_RESET  # forgotten: the outcome is unknown
     assert reaction(31, is_last=False) is Reaction.RESET
 
 

@@ -57,7 +57,7 @@ def rows_of(table: ClientTable, columns: list[str] | None = None) -> KvRows:
 
 
 class Sink:
-    """A buffer that nobody takes from."""
+    """A buffer that is never emptied."""
 
     def __init__(self) -> None:
         self.flat: list[Any] = []

@@ -90,7 +90,7 @@ def test_iceberg_and_hudi_columns_agree_with_single_keys(data: st.DataObject) ->
 def test_hudi_keys() -> None:
     assert encode_key([1], [INT], HUDI).hex() == "00000050"
     assert encode_key([1, "a2"], [INT, STRING], HUDI).hex() == "000015a1"
-    # one column: null is hashed as a text; several: as nothing
+    # one column: null is hashed as a string; several: as nothing
     nullable = t.StringType()
     assert encode_key([None], [nullable], HUDI) == encode_key(["__null__"], [nullable], HUDI)
     assert encode_key([None, 1], [nullable, INT], HUDI) != encode_key(["", 2], [nullable, INT], HUDI)

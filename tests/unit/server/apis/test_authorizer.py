@@ -250,7 +250,7 @@ def test_tables_are_handed_out_only_to_callers_who_may_write_them(make_lake: Coo
     assert not answer.HasField("tiering_table")
     allow(harness, WRITE, TABLE, "fluss.second")
     answer = harness.call(ApiKey.LAKE_TIERING_HEARTBEAT, request, **ALICE)
-    assert answer.tiering_table.table_path.table_name == "second", "the first one waits for somebody else"
+    assert answer.tiering_table.table_path.table_name == "second", "the first one waits for another service"
     epoch = answer.coordinator_epoch
     beat = pb.PbHeartbeatReqForTable(table_id=0, coordinator_epoch=epoch, tiering_epoch=1)
     answer = harness.call(

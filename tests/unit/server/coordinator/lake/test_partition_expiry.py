@@ -84,7 +84,7 @@ def test_it_is_dropped_by_the_commit_that_completes_it(
     assert closing(coordinator) == {0}
     assert f"partitions {FIRST} of table fluss.t expired" in caplog.text
     tier(coordinator, 2, 5, 7)
-    assert FIRST in partitions(coordinator), "nobody knows the ends yet"
+    assert FIRST in partitions(coordinator), "the ends are not known yet"
     note_ends(coordinator, 6, 7)
     tier(coordinator, 3, 5, 7)
     assert FIRST in partitions(coordinator)

@@ -14,7 +14,7 @@ from tests.support.storage.faulty_files import NoSyncFiles
 
 def test_it_follows_every_append_and_every_restart(tmp_path: Path) -> None:
     directory = str(tmp_path / "log-0")
-    assert written_end(directory) == 0, "nobody has opened the bucket yet"
+    assert written_end(directory) == 0, "the bucket was never opened"
     options = LogOptions(segment_bytes=400)
     for start in range(3):
         bench = LogBench(tmp_path, NoSyncFiles(), options=options)

@@ -84,7 +84,7 @@ async def test_a_scan_belongs_to_its_user(tmp_path: Path) -> None:
         close = pb.ScanKvRequest(scanner_id=scanner_id, close_scanner=True)
         assert not (await tablet.call(ApiKey.SCAN_KV, close, principal_name="bob")).HasField("error_code")
         answer = await tablet.call(ApiKey.SCAN_KV, going_on, principal_name="ann")
-        assert not answer.HasField("error_code"), "nobody else could close it"
+        assert not answer.HasField("error_code"), "no other user could close it"
 
 
 @in_event_loop

@@ -272,7 +272,7 @@ async def test_a_damaged_file_is_an_error_and_not_a_short_scan(tmp_path: Path) -
         scan = await first(table, size=10 << 20)
         assert scan.error_code == ErrorCode.KV_STORAGE_EXCEPTION
         assert not table.local.waiters
-        # The rows are made anew from the changelog.
+        # The rows are rebuilt from the changelog.
         scan = await _first_that_works(tablet, table, size=10 << 20)
         assert sorted(ids(table, scan)) == list(range(5000))
 

@@ -20,7 +20,7 @@ from tools.servers.messages import table_document, text_column
 
 ANN: dict[str, Any] = {"principal_name": "ann"}
 BOB: dict[str, Any] = {"principal_name": "bob"}
-NOBODY: dict[str, Any] = {}
+NO_USER: dict[str, Any] = {}
 OTHERS = "belongs to another user"
 
 
@@ -36,7 +36,7 @@ async def refused(call: Any) -> None:
     assert "ann" not in caught.value.message
 
 
-@pytest.mark.parametrize("other", [BOB, NOBODY], ids=["another", "nobody"])
+@pytest.mark.parametrize("other", [BOB, NO_USER], ids=["another", "no user"])
 def test_other_users_cannot_touch_a_staged_append(tmp_path: Path, other: dict[str, Any]) -> None:
     async def scenario(tablet: StagedTablet) -> None:
         table = tablet.create_table("t")
@@ -97,7 +97,7 @@ def test_transactions_without_an_owner_go_to_the_first_user_who_logs_in(tmp_path
 
     async def scenario(tablet: StagedTablet) -> None:
         table = tablet.create_table("t")
-        assert tablet.decide(table, Attempt(1), **NOBODY)
+        assert tablet.decide(table, Attempt(1), **NO_USER)
         assert await stage(tablet, table, Attempt(2, batch_id=1), 1, **ANN) == 0
         assert await stage(tablet, table, Attempt(3, batch_id=1), 1, **BOB) == ErrorCode.AUTHORIZATION_EXCEPTION
 
@@ -162,7 +162,7 @@ def test_rows_staged_before_a_transaction_was_lost_belong_to_no_other_user(
         for number in range(20):
             tablet.coordinator.now_ms += 1
             store.staged.owners.claim(table, f"name {number}", "User:ann", tablet.coordinator.now_ms)
-        for user in (BOB, NOBODY):
+        for user in (BOB, NO_USER):
             with pytest.raises(FlussError, match=older) as caught:
                 tablet.decide(table, anns, **user)
             assert caught.value.error_code == ErrorCode.UNKNOWN_WRITER_ID_EXCEPTION
