@@ -123,7 +123,7 @@ def test_wrong_names_and_offsets(connection: FlussConnection, table_name: str) -
     for name, offsets, reason in (
         ("", {bucket: 1}, "it is empty"),
         ("a b", {bucket: 1}, "characters other than"),
-        ("x" * 161, {bucket: 1}, "more than 160 characters"),
+        ("x" * 161, {bucket: 1}, "at most 160 characters"),
         (7, {bucket: 1}, "must be a string"),
         ("ok", {0: 1}, "must have TableBuckets of it"),
         ("ok", {TableBucket(bucket.table_id + 1, 0): 1}, "must have TableBuckets of it"),

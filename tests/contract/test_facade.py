@@ -74,7 +74,7 @@ def test_upserts_and_deletes(database: fluss.Database, table_name: str) -> None:
         2: ("two", 22),
         4: ("four", None),
     }
-    with pytest.raises(FlussError, match="delete takes rows"):
+    with pytest.raises(FlussError, match="delete accepts rows"):
         database.delete(table_name, "3")
     with pytest.raises(FlussError, match="'id'"):
         database.upsert(table_name, {"name": "x"})
@@ -237,7 +237,7 @@ def test_logins_and_mistakes(target: Target, database: fluss.Database, table_nam
     with fluss.connect(target.sasl_bootstrap_servers, username="alice", password=USERS["alice"]) as secured:
         assert "fluss" in secured.databases()
     database.create_table(table_name, SCHEMA)
-    with pytest.raises(FlussError, match="append takes rows"):
+    with pytest.raises(FlussError, match="append accepts rows"):
         database.append(table_name, "text")
     with pytest.raises(FlussError) as caught:
         database.scan(table_name + "_missing")

@@ -68,7 +68,7 @@ def test_aio(target: Target, table_name: str) -> None:
 @pytest.mark.parametrize(
     ("key", "text"),
     [
-        ({"name": "x"}, "without 'id'"),
+        ({"name": "x"}, "it lacks 'id'"),
         ({"id": 1, "name": "x"}, "not part of the key: 'name'"),
         ([1, 2], "must have 1 values, got 2"),
         (None, "'id' must not be null"),
@@ -116,7 +116,7 @@ def test_many_keys(table: KvTable) -> None:
 def test_many_keys_that_are_none(table: KvTable) -> None:
     for keys, text in (
         ("text", "iterable of keys"),
-        (pa.table({"name": ["x"]}), "without 'id'"),
+        (pa.table({"name": ["x"]}), "it lacks 'id'"),
         (pa.table({"id": [1], "name": ["x"]}), "not part of the key"),
         (pa.table({"id": ["x"]}), "expects INT"),
         (pa.table({"id": pa.array([None], pa.int32())}), "must not be null"),
@@ -171,7 +171,7 @@ def test_prefixes(connection: FlussConnection, table_name: str) -> None:
     assert table.look_up(("d1", 6)) == [rows[6]]
     with pytest.raises(FlussError, match="looked up by the columns"):
         table.table.new_lookup().lookup_by(["at"])
-    with pytest.raises(FlussError, match="list of names"):
+    with pytest.raises(FlussError, match="list of column names"):
         table.table.new_lookup().lookup_by("device")
 
 

@@ -138,7 +138,7 @@ def test_an_aborted_attempt_is_gone(staging: FlussConnection, table_name: str) -
     appender = StagedAppender(table, QUERY, 1)
     appender.write_arrow_batch(rows(3))
     appender.abort()
-    with pytest.raises(FlussError, match="over"):
+    with pytest.raises(FlussError, match="has ended"):
         appender.write_arrow_batch(rows(4))
     late = staged(table, 1, rows(5))
     abort_staged(table, QUERY, 1)

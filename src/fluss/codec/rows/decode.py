@@ -39,7 +39,8 @@ def check_rows(source: PaddedSource, starts: Int64s, ends: Int64s) -> None:
     wrong = (starts < 0) | (ends < starts) | (ends > source.size)
     if wrong.any():
         row = first_row(wrong)
-        raise CorruptRowError(f"row {row} has bytes {int(starts[row])}..{int(ends[row])}, outside of {source.size}")
+        place = f"bytes {int(starts[row])}..{int(ends[row])}, outside of the buffer of {source.size}"
+        raise CorruptRowError(f"row {row} has {place}")
 
 
 def _nulls_of(source: PaddedSource, starts: Int64s, index: int, data_type: DataType) -> Bools | None:

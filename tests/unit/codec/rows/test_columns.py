@@ -255,7 +255,7 @@ def test_wrong_widths_and_bounds() -> None:
         encode_rows(batch, [t.IntType(), t.IntType()], RowFormat.COMPACTED)
     for count in (1, COLUMN_WISE_MIN_ROWS):
         starts, ends = np.zeros(count, np.int64), np.full(count, 9, np.int64)
-        with pytest.raises(CorruptRowError, match=r"bytes 0\.\.9 of 4"):
+        with pytest.raises(CorruptRowError, match=r"bytes 0\.\.9, outside of the buffer of 4"):
             decode_rows(b"abcd", starts, ends, [t.IntType()], RowFormat.COMPACTED)
 
 
