@@ -131,7 +131,7 @@ def test_few_rounds_and_wide_intervals_are_no_certainty() -> None:
     assert [row.remark for row in few if row.row == "append_rows"] == ["perhaps below 0.95"]
     wide = Ratio("r", "title", "ms", 1.0, 1.1, 0.9, 0.7, 1.2, 6)
     assert (wide.is_below, wide.is_certain) == (True, False)
-    assert verdict([wide]) == "Perhaps below 0.95, more rounds will tell: r."
+    assert verdict([wide]) == "Perhaps below 0.95, more rounds are needed to decide: r."
     assert verdict([]) == "No row is below 0.95."
 
 

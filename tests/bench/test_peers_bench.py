@@ -48,7 +48,5 @@ def test_a_small_run_beside(peer: str, tmp_path: Path, capsys: pytest.CaptureFix
 def test_a_peer_that_cannot_be_had_is_left_out_with_the_reason(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("FLUSS_TEST_CACHE", str(tmp_path / "cache"))
     monkeypatch.setenv("PATH", str(tmp_path))
-    with pytest.raises(
-        SystemExit, match=r"no peer is available\. Kafka was left out: .*no `java` on the path\. Redis"
-    ):
+    with pytest.raises(SystemExit, match=r"no peer is available\. Kafka was left out: .*no `java` on the path\. Redis"):
         main(["--peers", *SMALL, "--directory", str(tmp_path)])

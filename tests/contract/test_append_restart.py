@@ -159,5 +159,5 @@ def test_a_server_that_does_not_come_back_is_said_once(
         server.comes_back()
         writer.flush().result(patience(60))
         assert len(said()) == 1, said()
-        assert "not acknowledged" in said()[0]
+        assert "not been acknowledged" in said()[0]
         check_complete(connection, table.table_path, {0: 200})

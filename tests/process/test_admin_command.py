@@ -83,7 +83,7 @@ def test_servers_tags_rebalances_and_leases(server: ServerProcess) -> None:
     assert coordinator[:3] == ["0", "CoordinatorServer", server.addresses["FLUSS"]]
     assert tablet[:2] == ["0", "TabletServer"]
     assert lines(server, "add-server-tag", "temporary_offline", "0") == []
-    assert "TEMPORARY_OFFLINE already" in refusal(server, "add-server-tag", "permanent_offline", "0")
+    assert "already has the tag TEMPORARY_OFFLINE" in refusal(server, "add-server-tag", "permanent_offline", "0")
     assert lines(server, "remove-server-tag", "temporary_offline", "0") == []
     done = admin(server, "list-rebalance-progress")
     assert (done.returncode, done.stdout) == (0, "")
@@ -94,7 +94,7 @@ def test_servers_tags_rebalances_and_leases(server: ServerProcess) -> None:
     assert done.stderr == f"fluss admin: rebalance {rebalance_id}: completed, 0 of 0 buckets\n"
     assert lines(server, "list-rebalance-progress", rebalance_id) == []
     assert lines(server, "cancel-rebalance") == []
-    assert "'another' is not known" in refusal(server, "cancel-rebalance", "another")
+    assert "unknown rebalance 'another'" in refusal(server, "cancel-rebalance", "another")
     assert lines(server, "drop-kv-snapshot-lease", "unknown") == []
 
 

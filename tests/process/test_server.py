@@ -208,7 +208,7 @@ def test_a_damaged_catalog_is_named_and_stops_the_start_at_once(tmp_path: Path) 
         (["--tablets", "two"], "option server.tablets: 'two' is not a whole number"),
         (["--config", "nowhere.yaml"], "cannot read configuration file nowhere.yaml: No such file or directory"),
         (["-o", "log.segment.filesize=1mb"], "the nearest is 'log.segment.file-size'"),
-        (["-o", "log.flush"], "--option log.flush: expected NAME=VALUE"),
+        (["-o", "log.flush"], "--option must be NAME=VALUE, got 'log.flush'"),
         (["--data", "/dev/null/x"], "cannot use data directory /dev/null/x: Not a directory"),
     ],
 )

@@ -115,7 +115,7 @@ def test_from_the_directories_of_the_tables(tmp_path: Path) -> None:
     assert "fluss.days: table id 1, 1 schemas, 1 partitions" in shown
     assert "lost: permissions" in shown
     assert "dropped" not in shown
-    assert "column number of fluss.numbered goes on above 50" in repair(
+    assert "column number of fluss.numbered continues above 50" in repair(
         "catalog", broken.data, "--from-tables", "--apply"
     )
     broken.check()

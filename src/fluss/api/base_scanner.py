@@ -85,7 +85,9 @@ class BaseLogScanner(EndsWithAnyBlock):
                 raise FlussError(f"timestamp must have a time zone, got {timestamp!r}")
             timestamp = int(timestamp.timestamp() * 1000)
         if isinstance(timestamp, bool) or not isinstance(timestamp, int):
-            raise FlussError(f"timestamp must be an int of milliseconds or an aware datetime, got {timestamp!r}")
+            raise FlussError(
+                f"timestamp must be an int (milliseconds since 1970) or an aware datetime, got {timestamp!r}"
+            )
         self._core.subscribe_from(timestamp)
         self._asked_for_all = True
         self._everything = Everything(timestamp)

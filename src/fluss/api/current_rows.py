@@ -48,8 +48,8 @@ async def read_current(
             return found
     elif lake.is_lake_only:
         raise FlussError(
-            f"table {table.path} has no Iceberg lake to read from: set its property {DATALAKE_ENABLED}=true and let it "
-            "be tiered; if that was done after the table was opened, open it again",
+            f"table {table.path} has no Iceberg lake to read from: set its property {DATALAKE_ENABLED}=true and wait "
+            "until it has been tiered; if you did that after opening the table, open it again",
             ErrorCode.LAKE_STORAGE_NOT_CONFIGURED_EXCEPTION,
         )
     if table.has_primary_key:

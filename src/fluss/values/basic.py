@@ -181,7 +181,7 @@ class OffsetSpec:
     def timestamp(ts: int) -> OffsetSpec:
         """The first row at or after a time in milliseconds since 1970."""
         if isinstance(ts, bool) or not isinstance(ts, int):
-            raise FlussError(f"timestamp must be an int of milliseconds, got {ts!r}")
+            raise FlussError(f"timestamp must be an int (milliseconds since 1970), got {ts!r}")
         return OffsetSpec(OffsetType.TIMESTAMP, ts)
 
     def __repr__(self) -> str:

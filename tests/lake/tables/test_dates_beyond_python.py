@@ -66,6 +66,6 @@ def test_a_time_that_the_lake_cannot_hold_is_named(db: fluss.Database) -> None:
     """Microseconds end some 292,000 years from 1970; milliseconds do not."""
     table = LakeTable(db, pa.schema([("id", pa.int64()), ("at", pa.timestamp("ms"))]), bucket_count=1)
     db.append(table.name, pa.table({"id": [1], "at": pa.array([2**62], pa.timestamp("ms"))}))
-    with pytest.raises(FlussError, match=f"{table.name}: column 'at' is .* out of bounds"):
+    with pytest.raises(FlussError, match=f"{table.name}: column 'at' .* out of bounds"):
         table.tier()
     assert table.lost_files() == []

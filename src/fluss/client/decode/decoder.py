@@ -1,10 +1,10 @@
-"""Decoding record bytes to rows: the columns to fetch, and the conversion of any schema to the scanner's columns.
+"""Decoding record bytes into rows: the columns to fetch, and the conversion of any schema to the scanner's columns.
 
 A `BatchDecoder` belongs to one scanner. It holds the plan (columns, filter) and the schemas of the table seen so far.
 `decode` may run on any thread; `learn` adds a schema and is called on the I/O thread before a batch with that schema is
 decoded. Caches only grow, so readers need no lock.
 
-Columns are matched by column id: a column that a batch's schema lacks is null, one that the scanner does
+Columns are matched by column id: a column that a batch's schema lacks is null, and one that the scanner does
 not know is dropped. With `fixed_schema` off and no projection, rows keep the columns they were written with.
 """
 

@@ -114,7 +114,7 @@ def _null_mask(column: Any) -> Any:
 
 @functools.lru_cache(maxsize=MAX_GENERATED_FUNCTIONS)
 def _maker(arrow_type: Any) -> Callable[[Any], list[Any]] | None:
-    """The function that makes values of a type; None where Arrow's own is best. Nulls may become any value."""
+    """The function that turns a column into Python values; None if Arrow's own is best. Nulls may become any value."""
     types = pa.types
     if types.is_int64(arrow_type) or types.is_float64(arrow_type):
         return lambda column: _raw(column, arrow_type.to_pandas_dtype()).tolist()

@@ -42,7 +42,7 @@ class TableAccess:
 
     @classmethod
     def open(cls, engine: Engine, path: TablePath, timeout_seconds: float | None = None) -> TableAccess:
-        """A table as it is described now; blocks. Code 7 if it does not exist."""
+        """Open a table with its current description. Blocks; FlussError 7 if the table does not exist."""
         return cls(engine, engine.run(engine.describe(path), timeout_seconds))
 
     # ---- what the table is ----
@@ -64,7 +64,7 @@ class TableAccess:
 
     @property
     def schema(self) -> Schema:
-        """The schema, as a value of the model."""
+        """The schema of the table."""
         return self.description.schema
 
     @property

@@ -52,7 +52,7 @@ _INT64 = range(-(2**63), 2**63)
 
 def _refuse(column: Column, value: object, wanted: str) -> FlussError:
     return FlussError(
-        f"filter: column {column.name!r} is {column.data_type}, compare it with {wanted}, got {_shown(value)}"
+        f"filter: column {column.name!r} is {column.data_type}: compare it with {wanted}, got {_shown(value)}"
     )
 
 

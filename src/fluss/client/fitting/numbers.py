@@ -144,7 +144,7 @@ class FloatFit(Fit):
         floats = np.asarray(result.fill_null(0)).astype(np.float64)
         inside = floats < 2.0 ** (64 if numbers.dtype == np.uint64 else 63)
         if not (inside & (np.where(inside, floats, 0).astype(numbers.dtype) == numbers)).all():
-            raise UnfitValueError(f"the column can hold no number equal to it: {_AS_FLOAT}")
+            raise UnfitValueError(f"the column cannot hold it exactly: {_AS_FLOAT}")
         return result
 
 

@@ -59,7 +59,9 @@ class CharFit(TextFit):
     def value(self, value: Any) -> str:
         text = super().value(value)
         if len(text) > self._length:
-            raise UnfitValueError(f"it has {len(text)} characters, the column holds {self._length}: shorten it")
+            raise UnfitValueError(
+                f"it has {len(text)} characters, but the column holds at most {self._length}: shorten it"
+            )
         if self._is_padded and len(text.encode()) > self._length:
             raise UnfitValueError(f"it has {len(text.encode())} bytes, {self._in_row()}")
         if self._is_padded and text.endswith("\0"):

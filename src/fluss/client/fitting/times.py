@@ -115,7 +115,7 @@ class TimeFit(_DigitsFit):
         if not isinstance(value, datetime.time):
             raise UnfitValueError(f"it is not a datetime.time: {CONVERT}")
         if value.tzinfo is not None:
-            raise UnfitValueError("it has a time zone, the column has none: remove the zone")
+            raise UnfitValueError("it has a time zone, but the column has none: remove the zone")
         seconds = (value.hour * 60 + value.minute) * 60 + value.second
         nanos = self._kept_nanos(value.microsecond * 1000)
         return (seconds * 1_000_000_000 + nanos) // self._column_nanos
@@ -221,7 +221,9 @@ def _moment(value: Any, has_zone: bool) -> tuple[datetime.datetime, int]:
     value, nanos = _plain_datetime(value)
     if value.tzinfo is not None:
         if not has_zone:
-            raise UnfitValueError("it has a time zone, the column has none: make it TIMESTAMP_LTZ, or remove the zone")
+            raise UnfitValueError(
+                "it has a time zone, but the column has none: make it TIMESTAMP_LTZ, or remove the zone"
+            )
         if value.utcoffset() is None:  # Python would use the zone of this machine
             raise UnfitValueError("its time zone has no UTC offset: use a zone that has one")
         try:

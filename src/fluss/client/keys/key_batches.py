@@ -64,7 +64,7 @@ async def look_up_many(
     is_frame = hasattr(given, "iloc")  # pandas
     is_arrow = is_frame or isinstance(given, (pa.Table, pa.RecordBatch))
     if not is_arrow and (isinstance(given, (str, bytes, dict)) or not isinstance(given, Iterable)):
-        raise FlussError(f"lookup_many takes Arrow or an iterable of keys, got {type(given).__name__}")
+        raise FlussError(f"lookup_many takes Arrow data or an iterable of keys, got {type(given).__name__}")
     loop = asyncio.get_running_loop()
     pool = decode_pool()
 

@@ -2,11 +2,11 @@
 
 A `Cluster` belongs to one `FlussConnection` and lives on the I/O thread: all its methods are called there. Invariants:
 at most one connection per server; concurrent callers share the opening of a connection (single flight); after a failed
-attempt the next one to that server waits a back-off that doubles from `FIRST_BACKOFF_SECONDS` to
+attempt the next one to that server waits for a back-off that doubles from `FIRST_BACKOFF_SECONDS` to
 `LAST_BACKOFF_SECONDS`. The same metadata request is never in flight twice.
 
-Errors: a server that cannot be reached is code 1, a bucket without leader 44 after `LEADER_WAIT_SECONDS`, all other
-errors have the server's own code. `close()` is final: pending callers get an error.
+Errors: a server that cannot be reached gives code 1, and a bucket without a leader gives code 44 after
+`LEADER_WAIT_SECONDS`; all other errors have the server's own code. `close()` is final: pending callers get an error.
 """
 
 from __future__ import annotations
@@ -193,7 +193,7 @@ class Cluster:
         await self.refresh()
         node = self.metadata.coordinator
         if node is None:
-            raise FlussError("the cluster has no coordinator at the moment", ErrorCode.NETWORK_EXCEPTION)
+            raise FlussError("the cluster has no coordinator at the moment; retry later", ErrorCode.NETWORK_EXCEPTION)
         return await self.connection(node)
 
     async def any_tablet(self) -> RpcConnection:

@@ -190,7 +190,7 @@ class ScannerCore:
         return self._wait(lambda waiter: self.queue.take(limit_rows, waiter), deadline)
 
     async def poll_async(self, limit_rows: int | None, timeout_ms: int) -> list[LogRows]:
-        """`poll` for a coroutine; other tasks of its loop get to run, even if rows are available already."""
+        """`poll` as a coroutine; other tasks on the event loop get to run even if rows are already available."""
         self._check_open()
         self.unread.give_back()
         deadline = time.monotonic() + _seconds(timeout_ms)

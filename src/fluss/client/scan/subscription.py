@@ -83,7 +83,7 @@ class Subscription:
 
     @property
     def is_finished(self) -> bool:
-        """True if a bounded read is done with it."""
+        """True if a bounded read has nothing more to read here."""
         return not self.active or self.stop_offset is None or self.position >= self.stop_offset
 
     def pause(self) -> None:

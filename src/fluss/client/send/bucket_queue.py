@@ -227,7 +227,7 @@ class BucketQueue:
         self.acknowledged = max(self.acknowledged, batch.sequence)
 
     def retry(self, batch: WriteBatch, not_before: float) -> None:
-        """Send the batch again after everything in flight is answered."""
+        """Send the batch again once everything in flight has been answered."""
         self.in_flight -= 1
         self._again.append(batch)
         self._is_silent = True

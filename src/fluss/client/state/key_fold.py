@@ -32,7 +32,7 @@ _DELETED = "__deleted"
 
 
 class KeyFold:
-    """Add the changes of one bucket in order, then take `batches` once; `close` removes the files."""
+    """Folds the changes of a bucket by key: add them in order, then take `batches` once; `close` removes the files."""
 
     def __init__(self, table: ClientTable, *, max_memory_bytes: int | None = None) -> None:
         self._table = table

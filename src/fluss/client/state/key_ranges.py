@@ -1,6 +1,7 @@
 """Ranges of keys of about equal size in primary-key buckets, if the server can provide them.
 
-Only this project's server can, and can scan ranges (docs/formats/protocol.md). Coroutines run on the I/O thread.
+Only this project's server can do so, and only it can scan ranges (docs/formats/protocol.md). Coroutines run on the I/O
+thread.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
-"""Checks that fail after conversion: partitions that cannot exist, empty keys, rows too large to send.
+"""Checks that are only possible after conversion: partitions that cannot exist, empty keys, rows too large to send.
 
-A large write is sent in chunks, one after the other. So that a refused one has written nothing, all of its rows are
-checked before the first chunk is sent. A write of a single chunk succeeds or fails as a whole anyway.
+A large write is sent in chunks, one after the other. All of its rows are checked before the first chunk is sent, so
+that a write that is refused leaves nothing behind. A write of a single chunk succeeds or fails as a whole anyway.
 """
 
 from __future__ import annotations

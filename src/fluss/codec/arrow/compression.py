@@ -33,7 +33,7 @@ _INT64 = Struct("<q")
 
 
 class CompressionKind(enum.Enum):
-    """Codec of the buffers of a batch; the value is the number in the Arrow metadata, None for plain buffers."""
+    """Codec of the buffers of a batch; the value is its number in the Arrow metadata, None if they are uncompressed."""
 
     NONE = None
     LZ4_FRAME = 0

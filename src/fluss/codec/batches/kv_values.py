@@ -97,7 +97,8 @@ class ValueReader:
         data, offsets = binary_parts(values)
         starts, ends = offsets[:-1], offsets[1:]
         if (ends - starts < SCHEMA_ID_BYTES).any():
-            raise CorruptRowError("a value is too short for its schema id")
+            shortest = int((ends - starts).min())
+            raise CorruptRowError(f"a value must have at least {SCHEMA_ID_BYTES} bytes, its schema id, got {shortest}")
         ids = data.take(starts).astype(np.int16) | (data.take(starts + 1).astype(np.int16) << np.int16(8))
         view = memoryview(data)
         first = int(ids[0])

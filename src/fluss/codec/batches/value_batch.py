@@ -41,7 +41,7 @@ def encode_value_batch(values: Sequence[bytes]) -> bytes:
     sizes = list(map(len, values))
     size = VALUE_BATCH_HEADER_BYTES + LENGTH_BYTES * len(sizes) + sum(sizes)
     if size > MAX_VALUE_BATCH_BYTES:
-        raise ValueError(f"a value batch holds at most {MAX_VALUE_BATCH_BYTES} bytes, this one would have {size}")
+        raise ValueError(f"a value batch holds at most {MAX_VALUE_BATCH_BYTES} bytes, but this one would have {size}")
     is_usual = max(sizes, default=0) < len(_USUAL_LENGTHS)
     lengths = map(_USUAL_LENGTHS.__getitem__ if is_usual else _LENGTH.pack, sizes)
     header = _HEADER.pack(size - LENGTH_BYTES, VALUE_BATCH_MAGIC, len(sizes))

@@ -120,7 +120,7 @@ def hudi_bucket(key: bytes, bucket_count: int, tail: Tail = "java") -> int:
     """Bucket of a Hudi key; `tail` has no effect; all bucket functions have one signature."""
     _check(key, bucket_count)
     if len(key) != _HUDI_KEY_BYTES:
-        raise RowValueError(f"a Hudi bucket key must have {_HUDI_KEY_BYTES} bytes, got {len(key)}")
+        raise RowValueError(f"a Hudi bucket key must be {_HUDI_KEY_BYTES} bytes long, got {len(key)} bytes")
     return (int.from_bytes(key, "big") & 0x7FFFFFFF) % bucket_count
 
 
@@ -219,7 +219,7 @@ def hudi_buckets(keys: Any, bucket_count: int, tail: Tail = "java") -> Int32s:
     """`hudi_bucket` of every key of a binary array."""
     parts = _Keys(keys, bucket_count)
     if (parts.sizes != _HUDI_KEY_BYTES).any():
-        raise RowValueError(f"every Hudi bucket key must have {_HUDI_KEY_BYTES} bytes")
+        raise RowValueError(f"every Hudi bucket key must be {_HUDI_KEY_BYTES} bytes long")
     hashes = parts.source.words[parts.starts].astype(np.uint32).byteswap() & np.uint32(0x7FFFFFFF)
     buckets: Int32s = (hashes % np.uint32(bucket_count)).astype(np.int32)
     return buckets

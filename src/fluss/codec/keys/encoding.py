@@ -84,7 +84,7 @@ class KeyPlan(NamedTuple):
 
     @property
     def bucket_key_is_primary_key(self) -> bool:
-        """The primary-key bytes are the bucket-key bytes: encode them once."""
+        """True if the primary key and the bucket key have the same bytes, so that they are encoded only once."""
         return self.primary_columns == self.bucket_columns and self.primary_encoding == self.bucket_encoding
 
     @property

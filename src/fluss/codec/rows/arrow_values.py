@@ -131,8 +131,9 @@ def column_from_values(values: Sequence[Any], data_type: DataType) -> Any:
 def _nested_column(values: list[Any], data_type: DataType) -> Any:
     if isinstance(data_type, RowType):
         fields = data_type.fields
-        if any(len(value) != len(fields) for value in values):
-            raise RowValueError(f"every value of {data_type} must have {len(fields)} fields")
+        wrong = next((len(value) for value in values if len(value) != len(fields)), None)
+        if wrong is not None:
+            raise RowValueError(f"every value of {data_type} must have {len(fields)} fields, got one with {wrong}")
         columns = list(zip(*values, strict=True)) if values else [()] * len(fields)
         children = [column_from_values(column, field.data_type) for column, field in zip(columns, fields, strict=True)]
         return struct_array(data_type, len(values), children)

@@ -119,7 +119,7 @@ def read_compacted_field(view: memoryview, position: int, data_type: DataType) -
     if root in FIXED_STRUCTS:
         fixed = FIXED_STRUCTS[root]
         if position + fixed.size > len(view):
-            raise CorruptRowError(f"a {data_type} at byte {position} runs past the end at {len(view)}")
+            raise CorruptRowError(f"a {data_type} at byte {position} runs past the end of the data at {len(view)}")
         return fixed.unpack_from(view, position)[0], position + fixed.size
     if root == "DECIMAL" and is_compact(data_type):
         unscaled, position = read_varint64(view, position)

@@ -62,7 +62,9 @@ def read_unsigned(view: memoryview, position: int, max_bytes: int) -> tuple[int,
             return value, current + 1
         shift += 7
     if position + max_bytes > len(view):
-        raise CorruptRowError(f"a variable-length integer at byte {position} runs past the end at {len(view)}")
+        raise CorruptRowError(
+            f"a variable-length integer at byte {position} runs past the end of the data at {len(view)}"
+        )
     raise CorruptRowError(f"a variable-length integer at byte {position} has more than {max_bytes} bytes")
 
 
@@ -84,7 +86,7 @@ def read_length(view: memoryview, position: int) -> tuple[int, int]:
     """A byte length and the position after it; checks that this many bytes follow."""
     length, position = read_varint32(view, position)
     if not 0 <= length <= len(view) - position:
-        raise CorruptRowError(f"a length of {length} at byte {position} runs past the end at {len(view)}")
+        raise CorruptRowError(f"a length of {length} at byte {position} runs past the end of the data at {len(view)}")
     return length, position
 
 

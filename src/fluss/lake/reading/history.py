@@ -61,7 +61,7 @@ class LakeHistory:
         self._plan(positions, is_everything=everything is not None)
 
     def batches(self) -> Iterator[Any]:
-        """The rows, by offset within a bucket."""
+        """The rows, ordered by offset within each bucket."""
         for part in self._parts:
             yield from self._wanted.apply(self._rows(part))
 

@@ -1,11 +1,11 @@
 """Records of the snapshots of primary-key buckets that readers may use, in the catalog file.
 
 A snapshot exists from its registration here until it is retired here: files without a record are leftovers of a crash,
-files of a retired snapshot are deleted afterwards. Both steps are transactions, and so is granting a lease; in either
-order, a snapshot is never retired while a lease holds it.
+and files of a retired snapshot are deleted afterwards. Registering, retiring and leasing are transactions: whatever
+their order, a snapshot is never retired while a lease holds it.
 
-The `retained` newest snapshots of a bucket are kept, and those that are leased. The newest one is never retired. The
-records of a table or partition are removed when it is dropped.
+The `retained` newest snapshots of a bucket are kept, and so are those that are leased. The newest one is never retired.
+The records of a table or partition are removed when it is dropped.
 """
 
 from __future__ import annotations

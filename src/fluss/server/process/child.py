@@ -99,7 +99,7 @@ def _exit_when_orphaned(life_line: int) -> None:
 
 
 class _WithoutPandas(MetaPathFinder):
-    """Blocks the import of pandas: Arrow would load it with the first array of Python values, and no role needs it."""
+    """Blocks pandas: Arrow would import it for the first array of Python values, and no server role needs it."""
 
     def find_spec(self, name: str, path: object, target: object = None) -> None:
         if name == "pandas":

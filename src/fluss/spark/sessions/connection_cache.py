@@ -187,7 +187,7 @@ def _sweep() -> None:
 
 
 def _close_idle(seconds: float) -> None:
-    """Close connections that have been idle for `seconds`, and the longest idle ones above `MAX_IDLE_CONNECTIONS`."""
+    """Close connections idle longer than `seconds`; if over `MAX_IDLE_CONNECTIONS` are idle, also the longest idle."""
     now = time.monotonic()
     with _lock:
         idle = [(entry.idle_since, key) for key, entry in _entries.items() if entry.leases == 0]

@@ -144,7 +144,7 @@ class Attached:
         return found
 
     def _is_current_database(self) -> bool:
-        """True if SQL's plain names already mean tables of this database, because of `USE` with a catalog of ours."""
+        """True if unqualified names in SQL already mean tables of this database, after `USE` of one of our catalogs."""
         with import_lock:
             from fluss.spark.java.java_classes import CATALOG_CLASS
             from fluss.spark.options.parsing import client_options

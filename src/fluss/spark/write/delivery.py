@@ -80,7 +80,7 @@ def _way_of_keys(opened: OpenTable, delivery: Delivery | None) -> Way:
 
 
 def _aggregated_columns(opened: OpenTable) -> tuple[str, ...]:
-    """Descriptions of the columns in which a repeated row counts again."""
+    """Descriptions of the columns whose aggregate counts a row twice if it is written twice."""
     functions = {column.name: column.agg_function for column in opened.access.schema.columns}
     return tuple(
         f"{name} ({function['type']})"

@@ -71,7 +71,7 @@ def gather_bytes(info: TableInfo, batch_bytes: int) -> int:
 
 
 class RowConverter:
-    """Converts Spark's batches to those of one plan."""
+    """Converts Spark's batches to the form that one write plan needs."""
 
     def __init__(self, plan: WritePlan) -> None:
         self._plan = plan

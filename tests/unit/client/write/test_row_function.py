@@ -193,7 +193,7 @@ def test_a_row_may_be_changed_after_the_call() -> None:
         (t.DoubleType(), 2**53 + 1, "pass a float"),
         (t.FloatType(), 2**24 + 1, "pass a float"),
         (t.DoubleType(), "1", "not a float"),
-        (t.CharType(3), "abcd", "4 characters, the column holds 3"),
+        (t.CharType(3), "abcd", "4 characters, but the column holds at most 3"),
         (t.StringType(), b"x", "not a str"),
         (t.StringType(), "\ud800", "surrogate"),
         (t.BytesType(), "x", "not bytes"),

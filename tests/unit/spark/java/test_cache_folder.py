@@ -32,7 +32,7 @@ def test_new_folders_are_private_whatever_the_umask(cache: Path) -> None:
 def test_a_folder_that_others_can_write_to_is_refused(cache: Path, level: int) -> None:
     folder = java_runtime.cache_folder("java", "1")
     [folder, folder.parent][level].chmod(0o777)
-    with pytest.raises(FlussError, match=r"mode 777, so other users could have put programs into it.*XDG_CACHE_HOME"):
+    with pytest.raises(FlussError, match=r"mode 777, so others could have put programs into it.*XDG_CACHE_HOME"):
         java_runtime.cache_folder("java", "1")
 
 

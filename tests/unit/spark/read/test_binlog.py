@@ -122,9 +122,11 @@ def test_repeated_and_missing_rows_are_handled() -> None:
 
 def test_updates_without_old_rows_are_an_error() -> None:
     log: Log = [(INSERT, 1, "a"), (NEW, 1, "b"), (NEW, 1, "c")]
-    with pytest.raises(FlussError, match=r"db\.t: the update at offset 101 has no old row.*mode=changelog"):
+    with pytest.raises(
+        FlussError, match=r"db\.t: the update at offset 101 is not preceded by its old row.*mode=changelog"
+    ):
         Reader(log).read(0, 3)
-    with pytest.raises(FlussError, match="the update at offset 102 has no old row"):
+    with pytest.raises(FlussError, match="the update at offset 102 is not preceded by its old row"):
         Reader(log).read(2, 3)
 
 

@@ -163,7 +163,7 @@ class _OpenFile:
 
 
 def _remove(target: IcebergTarget, paths: Iterable[str]) -> None:
-    """Remove files as far as possible; the search for orphans finds the others."""
+    """Remove as many of the files as possible; the search for orphans finds the rest."""
     io = target.open_io()
     for path in paths:
         try:

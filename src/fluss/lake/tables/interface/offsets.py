@@ -55,7 +55,7 @@ def load_offsets(text: str | bytes) -> tuple[int, dict[TableBucket, int]]:
         document = json.loads(text)
         refuse_newer("document with bucket offsets", document["version"], OFFSETS_VERSION, ErrorCode.CORRUPT_MESSAGE)
         if document["version"] != OFFSETS_VERSION:
-            raise ValueError(f"version {document['version']!r} instead of {OFFSETS_VERSION}")
+            raise ValueError(f"the version must be {OFFSETS_VERSION}, got {document['version']!r}")
         table_id = _whole_number(document["table_id"])
         plain, partitioned = document.get("bucket_offsets"), document.get("partition_offsets")
         if plain is not None and partitioned is not None:

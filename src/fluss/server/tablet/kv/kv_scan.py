@@ -219,8 +219,8 @@ class ScanKvApi:
         of_bucket = sum(scanner.bucket == bucket for scanner in self._scanners.values())
         if of_bucket >= limits.max_scanners_per_bucket or len(self._scanners) >= limits.max_scanners:
             raise FlussError(
-                f"too many scans: {of_bucket} of the bucket and {len(self._scanners)} of the server are open, at most "
-                f"{limits.max_scanners_per_bucket} and {limits.max_scanners} are allowed; close some or retry later",
+                f"too many open scans: {of_bucket} on the bucket (at most {limits.max_scanners_per_bucket} allowed), "
+                f"{len(self._scanners)} on the server (at most {limits.max_scanners}); close some or retry later",
                 ErrorCode.TOO_MANY_SCANNERS,
             )
         if context.principal_name == ANONYMOUS_NAME:
@@ -229,8 +229,8 @@ class ScanKvApi:
         bucket_share, server_share = _share(limits.max_scanners_per_bucket), _share(limits.max_scanners)
         if own.count(bucket) >= bucket_share or len(own) >= server_share:
             raise FlussError(
-                f"too many scans: {user} has {own.count(bucket)} of the bucket and {len(own)} of the server open, at "
-                f"most {bucket_share} and {server_share} are allowed per user; close some or retry later",
+                f"too many open scans: {user} has {own.count(bucket)} on the bucket (at most {bucket_share} allowed "
+                f"per user), {len(own)} on the server (at most {server_share}); close some or retry later",
                 ErrorCode.TOO_MANY_SCANNERS,
             )
 

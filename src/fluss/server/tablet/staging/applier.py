@@ -102,7 +102,7 @@ class StagedApplier:
         return not any(file.writer_id == writer_id for work in self._work.get(bucket, ()) for file in work.files)
 
     async def wait(self, table_id: int, transaction: str, batch_id: int, timeout_ms: int) -> None:
-        """Wait until a batch and all before it are applied in the buckets of this tablet; FlussError 25 on timeout."""
+        """Wait until this tablet has applied a batch and all earlier ones to its buckets; FlussError 25 on timeout."""
         loop = asyncio.get_running_loop()
         deadline = loop.time() + timeout_ms / 1000
         while waiting := self._waiting_for(table_id, transaction, batch_id):

@@ -340,7 +340,7 @@ class BucketFiles:
 
     def _other_attempt(self, there: StagedHeader, given: StagedHeader) -> FlussError:
         return FlussError(
-            f"{self._name}: writer id {given.writer_id} already stages batch {there.batch_id} of "
+            f"{self._name}: writer id {given.writer_id} is already staging batch {there.batch_id} of "
             f"{there.transaction!r}, got batch {given.batch_id} of {given.transaction!r}; use a new writer id for "
             "every attempt",
             ErrorCode.INVALID_PRODUCER_ID_EXCEPTION,

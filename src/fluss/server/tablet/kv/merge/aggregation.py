@@ -49,7 +49,7 @@ class AggregationMerger:
 
 
 def column_function(column: Column) -> Aggregate:
-    """The function of a column, for two values that may be null."""
+    """The aggregate function of a column; either of its two arguments may be null."""
     function: Mapping[str, Any] = column.agg_function or {"type": DEFAULT_FUNCTION}
     name = function["type"]
     if name == "last_value":
