@@ -1,9 +1,9 @@
 """The right of one attempt to append the rows of a partition, for as long as its process lives.
 
-A claim is two notes at the coordinator (`markers`). Both expire after `CLAIM_MS`, so nothing is left of a process that
-died. While the attempt appends, however long that takes, a thread renews them alternately: a note cannot be extended,
-only removed and left again, and meanwhile the other one holds. Another attempt that comes in this gap gets the first
-note but not the second, and gives the first one back.
+A claim is two notes at the coordinator (`commit_notes`). Both expire after `CLAIM_MS`, so nothing is left of a process
+that died. While the attempt appends, however long that takes, a thread renews them alternately: a note cannot be
+extended, only removed and left again, and meanwhile the other one holds. Another attempt that comes in this gap gets
+the first note but not the second, and gives the first one back.
 
 States: free -> taken (`take`) -> renewed (in the `with` block) -> given back, or lost: another attempt has it, because
 this process was suspended or the coordinator did not answer for longer than `CLAIM_MS`. An attempt that lost its claim

@@ -5,7 +5,7 @@ exists fails, so a note is also a lock. Ids consist of letters, digits, `-` and 
 
 | note | left by | meaning | removed |
 |---|---|---|---|
-| claim (two) | a task, while it appends | this attempt appends now | when it is done or dies (`claim`) |
+| claim (two) | a task, while it appends | this attempt appends now | when it is done or dies (`append_claim`) |
 | rows | a task, after it appended | these rows of this batch are in the table | at the commit, or `BATCH_MS` |
 | batch | the driver's commit | this batch of this query is in the table | with the batch after next, or `BATCH_MS` |
 

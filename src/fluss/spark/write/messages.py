@@ -40,7 +40,7 @@ class TaskDone(WriterCommitMessage):
     rows: int
     was_committed: bool = False
     notes: tuple[str, ...] = ()
-    """Ids of notes at the coordinator; see `markers`."""
+    """Ids of notes at the coordinator; see `commit_notes`."""
     attempt: StagedAttempt | None = None
 
 

@@ -1,10 +1,10 @@
 """Appends to servers without staged appends, such as Apache Fluss: as close to exactly-once as its protocol allows.
 
 A task keeps its rows until all have arrived (`spool`, `input_check`), so that earlier failures leave nothing in the
-table. Then it claims its partition (`claim`), appends, waits for the acknowledgement of every row, and leaves a note
-that these rows are in the table (`markers`). An attempt that meets the claim of another one waits for its note or its
-end: a task that runs twice at once (speculation) appends once. An attempt that finds the note has nothing to do: a task
-whose driver died after it appended, and which is repeated with the same rows, does not append again.
+table. Then it claims its partition (`append_claim`), appends, waits for the acknowledgement of every row, and leaves a
+note that these rows are in the table (`commit_notes`). An attempt that meets the claim of another one waits for its
+note or its end: a task that runs twice at once (speculation) appends once. An attempt that finds the note has nothing
+to do: a task whose driver died after it appended, and which is repeated with the same rows, does not append again.
 
 One case remains: an append that is interrupted, because its process dies, or because a server refuses rows for good.
 Failures that the client can handle (lost connections, restarts, new leaders) do not interrupt an append: the same
