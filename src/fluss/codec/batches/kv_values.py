@@ -97,7 +97,7 @@ class ValueReader:
         data, offsets = binary_parts(values)
         starts, ends = offsets[:-1], offsets[1:]
         if (ends - starts < SCHEMA_ID_BYTES).any():
-            shortest = int((ends - starts).min())
+            shortest = int(np.min(ends - starts))
             raise CorruptRowError(f"a value must have at least {SCHEMA_ID_BYTES} bytes, its schema id, got {shortest}")
         ids = data.take(starts).astype(np.int16) | (data.take(starts + 1).astype(np.int16) << np.int16(8))
         view = memoryview(data)
