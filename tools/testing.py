@@ -104,17 +104,20 @@ def main(arguments: list[str], more: Callable[[], int]) -> int:
     os.environ["FLUSS_TEST_LANE"] = lane
     closing_lines = Path(tempfile.mkstemp(prefix="fluss-closing-lines-")[1])
     os.environ["FLUSS_TEST_CLOSING_LINES"] = str(closing_lines)  # see tests/support/runner/closing_lines.py
-    classes = None if only_some or lane == "fast" else start_archive()
-    code = run(*command)
-    if classes is not None:
-        classes.terminate()
-        classes.wait()
-    if lane == "all" and not only_some:
-        code = more() or code
-    failed = checks.end()
-    if lane == "all" and not only_some:
-        print("".join(f"dev.py: {line}\n" for line in closing_lines.read_text(encoding="utf-8").splitlines()), end="")
-    closing_lines.unlink()
+    try:
+        classes = None if only_some or lane == "fast" else start_archive()
+        code = run(*command)
+        if classes is not None:
+            classes.terminate()
+            classes.wait()
+        if lane == "all" and not only_some:
+            code = more() or code
+        failed = checks.end()
+        if lane == "all" and not only_some:
+            for line in closing_lines.read_text(encoding="utf-8").splitlines():
+                print(f"dev.py: {line}")
+    finally:
+        closing_lines.unlink()
     if failed:
         print(f"dev.py: FAILED: {', '.join(failed)}, see above")
     code = code or (1 if failed else 0)

@@ -48,7 +48,7 @@ def disk(tmp_path: Path) -> Iterator[Path]:
     except FileNotFoundError:
         pytest.skip("there is no mount command")
     if done.returncode != 0:
-        pytest.skip(f"a small file system cannot be mounted here: {done.stderr.strip()}")
+        pytest.skip("a small file system cannot be mounted here; root can")
     try:
         yield mount_point
     finally:
