@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import os
 import stat
+from contextlib import suppress
 from pathlib import Path
 
 import pyarrow as pa
@@ -17,7 +19,12 @@ CONFIG = {"log.segment.file-size": "1kb", "remote.log.task-interval-duration": "
 
 def open_to_others(directory: Path) -> list[str]:
     """Return everything below a directory that users other than its owner may read, write or enter."""
-    modes = {path: path.lstat().st_mode for path in [directory, *directory.rglob("*")]}
+    modes = {directory: directory.lstat().st_mode}
+    for folder, folders, files in os.walk(directory):
+        for path in (Path(folder, name) for name in [*folders, *files]):
+            with suppress(FileNotFoundError):  # a running server renames and removes files
+                modes[path] = path.lstat().st_mode
+    assert len(modes) > len(["data", "LOCK", "catalog.sqlite"])
     return [f"{stat.filemode(mode)} {path}" for path, mode in modes.items() if mode & 0o077]
 
 

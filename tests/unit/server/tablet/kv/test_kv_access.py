@@ -94,7 +94,7 @@ async def test_one_user_cannot_hold_all_scans_of_a_bucket(tmp_path: Path) -> Non
         await table.upsert((1, "a", 1), (2, "b", 2))
         answers = [await opened(table, "ann") for _ in range(4)]
         assert [answer.error_code for answer in answers] == [0, 0, 0, ErrorCode.TOO_MANY_SCANNERS]
-        assert "User:ann has 3 of the bucket" in answers[-1].error_message
+        assert "User:ann has 3 on the bucket" in answers[-1].error_message
         assert (await opened(table, "bob")).error_code == 0
         assert (await opened(table, "bob")).error_code == ErrorCode.TOO_MANY_SCANNERS
 
