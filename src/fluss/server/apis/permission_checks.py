@@ -1,6 +1,7 @@
-"""Wraps handlers so that the permission of their API key is checked before they run, and before existence is checked.
+"""Wraps handlers so that the permission for their API key is checked before they run.
 
-Only rules with `Refusal.ERROR` can be checked outside the handler; see `permissions`.
+So a caller without permission does not learn whether a table exists. Only rules with `Refusal.ERROR` can be checked
+outside the handler; see `security.permissions`.
 """
 
 from __future__ import annotations

@@ -100,7 +100,11 @@ class SnapshotApis:
         else:
             found = records.latest(entry.table_id, readable=request.readable)
         if found is None:
-            wanted = f"lake snapshot {request.snapshot_id}" if has_id else "lake snapshot yet"
+            wanted = (
+                f"lake snapshot {request.snapshot_id}; use the newest one"
+                if has_id
+                else "lake snapshot yet; tier it first"
+            )
             raise FlussError(f"table '{entry.path}' has no {wanted}", ErrorCode.LAKE_SNAPSHOT_NOT_EXIST)
         response = pb.GetLakeSnapshotResponse(table_id=entry.table_id, snapshotId=found.snapshot_id)
         document = found.readable_offsets if request.readable else found.tiered_offsets
