@@ -116,7 +116,7 @@ class ServerConfig:
     super_users: frozenset[tuple[str, str]]
     """(type, name) of the principals that no ACL restricts."""
     sasl_mechanisms: tuple[str, ...]
-    """In upper case."""
+    """The enabled SASL mechanisms, in upper case."""
     credentials: Mapping[str, Credentials] = field(repr=False)
     """The users that can log in, by name of the SASL listener."""
     values: Mapping[str, str] = field(repr=False)
