@@ -22,7 +22,7 @@ class ClosingRecords:
         self._file = file
 
     def close(self, partition_ids: Iterable[int], now_ms: int) -> None:
-        """Start closing these partitions; those that are closing already keep their time."""
+        """Start closing these partitions; one that is already closing keeps the time at which it started."""
         with self._file.transaction() as connection:
             connection.executemany(
                 "INSERT OR IGNORE INTO closing_partitions SELECT partition_id, table_id, ? FROM partitions "

@@ -1,9 +1,9 @@
 """Records of dropped tables and partitions that may still have files, in the catalog file.
 
 Files are deleted because their table or partition was dropped, never because it is missing from the catalog: a catalog
-may be lost, damaged or older than the files. So a drop adds a record here, in its own transaction, which stays until
-the files are gone. For drops by earlier versions there are tombstones, unless they were pruned. Ids are never reused,
-so what was dropped once stays dropped.
+may be lost, damaged or older than the files. So the transaction of a drop also adds a record here, which stays until
+the files are gone. Earlier versions recorded drops only as tombstones, some of which may have been pruned. Ids are
+never reused, so what was dropped once stays dropped.
 """
 
 from __future__ import annotations
@@ -26,13 +26,13 @@ class Dropped(NamedTuple):
 
 
 class DropRecords:
-    """Ids of what was dropped. Called by the thread that owns the catalog file."""
+    """The ids of dropped tables and partitions, in the catalog. Called by the thread that owns the catalog file."""
 
     def __init__(self, file: DatabaseFile) -> None:
         self._file = file
 
     def note(self, kind: str, identifier: int, change: int) -> None:
-        """Record a drop. Call within the transaction that drops."""
+        """Record the drop of a table or partition. Call within the transaction that drops it."""
         assert self._file.connection.in_transaction
         self._file.connection.execute("INSERT OR IGNORE INTO drops VALUES (?, ?, ?)", (kind, identifier, change))
 

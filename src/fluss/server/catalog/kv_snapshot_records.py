@@ -21,7 +21,7 @@ _OF_BUCKET = "table_id = ? AND partition_id IS ? AND bucket_id = ?"
 
 
 class KvSnapshotRecords:
-    """Registered snapshots. Called by the thread that owns the catalog file."""
+    """The registered snapshots of all primary-key buckets. Called by the thread that owns the catalog file."""
 
     def __init__(self, file: DatabaseFile, leases: ExpiringRecords) -> None:
         self._file = file

@@ -21,7 +21,7 @@ from fluss.model.paths import TableBucket
 from fluss.server.catalog.database_file import DatabaseFile
 
 KEEP_ALL_SNAPSHOTS = -1
-# However many a tiering service wants to keep: readers of older snapshots use the lake itself.
+# Also applies if a tiering service wants to keep more: readers of older snapshots use the lake itself.
 SNAPSHOT_LIMIT_PER_TABLE = 1000
 
 _SNAPSHOT_COLUMNS = "snapshot_id, tiered_path, readable_path, tiered_offsets, readable_offsets, registered_time"
@@ -79,7 +79,7 @@ class LakeRecords:
                     return set()  # a late repetition of a call that succeeded
                 raise FlussError(
                     f"lake snapshot {entry.snapshot_id} is behind the newest registered one; "
-                    "another service has tiered the table in the meantime",
+                    "another service has tiered the table in the meantime, so give up this round",
                     ErrorCode.FENCED_TIERING_EPOCH_EXCEPTION,
                 )
             kept = _kept(entries, earliest_snapshot_id, entry.snapshot_id)[1 - SNAPSHOT_LIMIT_PER_TABLE :]

@@ -88,7 +88,9 @@ def make_copy(data_dir: Path, *, before_upgrade: bool = False) -> Path:
     catalog, files = data_dir / CATALOG_FILE_NAME, FileSystem()
     free = files.free_bytes(str(data_dir))
     if free < RESERVED_FREE_BYTES + 2 * catalog.stat().st_size:
-        raise OSError(f"only {free} bytes are free in {data_dir}, and they are reserved for the catalog itself")
+        raise OSError(
+            f"only {free} bytes are free in {data_dir}, which are reserved for the catalog itself; free some space"
+        )
     moment = _moment_after(list_copies(data_dir))
     target = data_dir / f"catalog.copy-{moment}{'-before-upgrade' if before_upgrade else ''}.sqlite"
     temporary = target.with_name(f"catalog.copy-{os.getpid()}-{threading.get_ident()}{_UNFINISHED}")

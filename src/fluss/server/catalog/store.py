@@ -2,7 +2,7 @@
 
 Theory: all writes to the catalog file go through `CatalogStore`. Each method is one DDL step: it checks within the
 transaction that the step is still possible, writes, and returns when the change is on disk; if it raises, nothing has
-changed. The coordinator validates names and descriptors before. Callers: the coordinator; tablets only call
+changed. The coordinator validates names and descriptors beforehand. Callers: the coordinator; tablets only call
 `allocate_writer_ids`, reserve row numbers, register snapshots of their buckets, and record the ends of closing ones.
 See `database_file` for threads, processes and change numbers.
 """
