@@ -19,7 +19,7 @@ from fluss.protocol.api_keys import ApiKey
 
 
 class On(Enum):
-    """The resource that the permission is about; for the first ones, the request field that names it is given."""
+    """The resource that the permission is about. Comments give the request fields from which it is read."""
 
     CLUSTER = "cluster"
     DATABASE = "database"  # `database_name`
