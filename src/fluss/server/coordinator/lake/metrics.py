@@ -20,7 +20,7 @@ class TieringMetrics:
 
 
 def tiering_metrics(states: TieringStates, records: LakeRecords, now_ms: int) -> TieringMetrics:
-    """Return the current metrics."""
+    """Return how many tables wait and are being tiered, and the lag, times and sizes of each table."""
     tables: dict[TablePath, dict[str, int]] = {}
     for table in states.tables.values():
         is_pending = table.state is TieringState.PENDING

@@ -57,7 +57,7 @@ class OffsetsFiles:
             )
 
     async def run(self, doing: str, work: Callable[[], T]) -> T:
-        """Run other work with files in a thread."""
+        """Run `work`, which may use remote files, in a thread; errors say what it was `doing`."""
         return await self._work.run(doing, work)
 
     async def write(self, name: str, document: str) -> None:
@@ -75,7 +75,9 @@ class OffsetsFiles:
         except FileNotFoundError:
             raise _unusable(f"offsets file {path} does not exist") from None
         except OSError as error:
-            raise FlussError(f"cannot read offsets file {path}: {error}", ErrorCode.STORAGE_EXCEPTION) from error
+            raise FlussError(
+                f"cannot read offsets file {path}: {error}; check remote.data.dir", ErrorCode.STORAGE_EXCEPTION
+            ) from error
         except FlussError as error:
             if error.error_code != ErrorCode.CORRUPT_MESSAGE:
                 raise

@@ -30,7 +30,7 @@ class TimePattern:
 
     text: str
     parts: tuple[tuple[bool, str], ...]
-    """(is a field, field letters or literal)"""
+    """Pairs in the order of the pattern: (True, letters of a field) or (False, literal)."""
 
     def format(self, moment: datetime) -> str:
         """Return the partition value of a time, which must be in the table's zone."""

@@ -38,7 +38,7 @@ AGAIN_LIMIT = 10
 
 
 class TableCopies:
-    """Keeps the copies up to date."""
+    """Keeps the `table.json` of every table and `catalog.mark` up to date."""
 
     def __init__(self, data_dir: Path, store: CatalogStore, files: FileSystem | None = None) -> None:
         self._data_dir = data_dir

@@ -45,7 +45,7 @@ _ZSTD_LEVELS = range(1, 23)
 
 @dataclass(frozen=True)
 class TableLimits:
-    """The limits of the cluster."""
+    """The limits and defaults of the cluster that the rules for tables need."""
 
     max_bucket_num: int
     defaults: ClusterDefaults
@@ -222,7 +222,7 @@ def _check_lake(descriptor: TableDescriptor, defaults: ClusterDefaults) -> None:
     cluster_format = defaults.lake.table_format
     if enabled and table_format != cluster_format:
         raise invalid_config(
-            f"{keys.DATALAKE_FORMAT}={table_format} differs from the lake of the cluster ({cluster_format})"
+            f"{keys.DATALAKE_FORMAT} must be {cluster_format}, as for the lake of the cluster, got {table_format}"
         )
     if not typed(properties, keys.DATALAKE_HISTORICAL_PARTITION):
         return
@@ -259,6 +259,6 @@ def _check_lake_keys(descriptor: TableDescriptor) -> None:
                 check_key_types([_type_of(descriptor, name) for name in names], encoding)
         except ValueError as error:
             raise _invalid_table(
-                f"{what} {', '.join(names)} does not go with {keys.DATALAKE_FORMAT}={lake_format}: {error}; "
+                f"{what} {', '.join(names)} cannot be used with {keys.DATALAKE_FORMAT}={lake_format}: {error}; "
                 "use other key columns, or another bucket key"
             ) from None
