@@ -28,7 +28,7 @@ _WILDCARD_HOSTS = frozenset({"0.0.0.0", "::"})
 
 @dataclass(frozen=True)
 class Listener:
-    """One named listener: where it is bound, how clients log in, and the address that they are told."""
+    """One named listener: where it is bound, how clients log in, and the address that metadata answers give them."""
 
     name: str
     host: str

@@ -34,7 +34,8 @@ class LongWork:
             asyncio.get_running_loop().call_soon(self._turn)
 
     def _turn(self) -> None:
-        # It stays in the queue until its time slice is over, so that work queued meanwhile schedules no second call.
+        # Work stays in the queue until its time slice is over, so that `start`, called meanwhile, schedules no second
+        # turn.
         work = self._waiting[0]
         until = self._clock() + TIME_SLICE_SECONDS
         is_done = False
@@ -45,7 +46,7 @@ class LongWork:
         except StopIteration:
             is_done = True
         except Exception:
-            _logger.exception("work in steps failed")
+            _logger.exception("long work failed and was given up")
             is_done = True
         self._waiting.popleft()
         if not is_done:
