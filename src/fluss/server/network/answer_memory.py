@@ -10,7 +10,7 @@ not counted.
   and of those under way only the oldest continues (`RequestContext.room`), so that one can always finish. Writes and
   all other requests are served. Peers that do not read their answers are soon disconnected.
 
-The C library keeps freed memory, fragmented between blocks in use. After large answers it is told to release it.
+The C library keeps freed memory, fragmented between blocks in use. After large answers it is made to release that.
 """
 
 from __future__ import annotations

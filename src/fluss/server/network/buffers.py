@@ -20,7 +20,7 @@ import threading
 from collections.abc import Callable
 
 SMALLEST_BUFFER_BYTES = 128 * 1024
-# The most that one read receives.
+# A read into a big frame asks for at least and at most this much.
 MIN_STEP_BYTES = 16 * 1024
 MAX_STEP_BYTES = 512 * 1024
 # What all frames being received get together in one iteration of the event loop. libuv reads up to 32 times in a row,
@@ -153,8 +153,8 @@ class ReceivedInMemory(BytesInMemory):
     Frames that began early must not take all the memory, or all later ones wait until they end. So when all but
     `shared_bytes` of the limit is taken, a frame continues only up to its share: half of `shared_bytes` divided by the
     number of frames being received. The other half is for the oldest frame, which may always continue, and for ordinary
-    frames, which are thus not affected by frames of 100 MiB that never end. Whatever arrives together with the head of
-    a frame is in memory before its size is known, so `start_bytes` keeps that small too.
+    frames, which are thus not affected by frames of 100 MiB that never end. The first read of a frame is in memory
+    before the size of the frame is known, so `start_bytes` limits that read too.
 
     The more frames there are, the smaller is a share, and a frame keeps what it has. So frames that begin one after
     another have more than that half together: 1/1 + 1/2 + 1/3 + ... of it. Frames larger than their share therefore
@@ -176,7 +176,7 @@ class ReceivedInMemory(BytesInMemory):
 
     @property
     def share_bytes(self) -> int:
-        """How much of a frame may be in memory when memory is short."""
+        """The number of bytes of a frame that may be in memory when memory is short."""
         return self._shared_bytes // (2 * max(1, len(self._unfinished)))
 
     def turn_is_over(self, count: int) -> bool:
@@ -188,7 +188,7 @@ class ReceivedInMemory(BytesInMemory):
         return max(MIN_STEP_BYTES, TURN_BYTES // max(1, len(self._unfinished)))
 
     def step_bytes(self, owner: int) -> int:
-        """How much of its frame `owner`, which may continue, receives at once, so that it stays within its share."""
+        """Return the size of the next read into the frame of `owner`, so that the frame stays within its share."""
         step = min(MAX_STEP_BYTES, self._turn_share, TURN_BYTES - self._of_turn)
         if next(iter(self._unfinished), None) != owner:
             left = self._limit_bytes - self._shared_bytes - self._bytes
@@ -198,7 +198,7 @@ class ReceivedInMemory(BytesInMemory):
         return max(step, MIN_STEP_BYTES)
 
     def start_bytes(self, most: int) -> int:
-        """How much is received at once where a frame may begin; at most `most`."""
+        """Return the size of a read in which a frame may begin; at most `most`."""
         if not self._is_short:
             return most
         if self._bytes >= self._limit_bytes - self._shared_bytes // 2:

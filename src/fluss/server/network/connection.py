@@ -16,7 +16,8 @@ A connection is *held* while any of these is true: too many requests under way, 
 received bytes, or its turn is over (`Hold`). While held, it neither reads nor serves. When the last reason is gone, it
 serves the backlog and then reads again.
 
-Answers are collected in `_out` and written once per turn; later answers are written once per loop iteration.
+Answers are collected in `_out` and written once per turn; those that are ready after the turn are written once per
+iteration of the event loop.
 
 States: open -> closing (no more input, `_out` is still written) -> lost. `close` and `abort` may be called in any
 state.
@@ -116,7 +117,7 @@ class Connection(asyncio.BufferedProtocol):
         self.hold(Hold.UNSENT)
 
     def resume_writing(self) -> None:
-        """The peer has received most of them: read again."""
+        """The peer has received most of the waiting bytes: read again."""
         self.answers.taken()
         self.release_hold(Hold.UNSENT)
 
@@ -185,10 +186,10 @@ class Connection(asyncio.BufferedProtocol):
         """True if a frame of this size is allowed; otherwise end the connection."""
         limits = self._limits
         if not FRAME_START_BYTES <= size <= limits.max_request_bytes:
-            self.close(f"a frame length of {size - LENGTH_BYTES} bytes")
+            self.close(f"invalid frame length of {size - LENGTH_BYTES} bytes")
             return False
         if not self.login.is_ready and size > limits.max_request_before_login_bytes:
-            self.close(f"a frame of {size} bytes before login")
+            self.close(f"a frame of {size} bytes is too large before login")
             return False
         if size <= limits.max_control_request_bytes:
             return True
@@ -196,7 +197,7 @@ class Connection(asyncio.BufferedProtocol):
             refusal = self.server.dispatcher.refuse_size(view, start + LENGTH_BYTES, size)
             if refusal is not None:
                 self._out.append(error_frame(*refusal))
-                self.close(f"a frame of {size} bytes for a request without records")
+                self.close(f"a frame of {size} bytes is too large for a request without records")
                 return False
         return True
 
@@ -381,18 +382,18 @@ class Connection(asyncio.BufferedProtocol):
         elif now - self.unsent_moved_at > (
             limits.write_stall_under_pressure_seconds if answers_wait else limits.write_stall_seconds
         ):
-            return "the peer takes no answers"
+            return "the peer does not read its answers"
         if self.is_closing:
             return None
         if self._hold and peer_is_gone(self._transport):
-            return "the peer is gone"
+            return "the peer has closed its side"
         if not self.login.is_ready and now - self.opened_at > limits.login_seconds:
             return "no login in time"
         if (self._big is not None or self._pending) and not self._hold:
             hurry = memory_is_short and self._big is not None
             stall = limits.frame_stall_under_pressure_seconds if hurry else limits.frame_stall_seconds
             if now - self.progress_at > stall:
-                return "a started frame does not go on"
+                return "the rest of a frame does not arrive"
         elif not self.in_flight and not unsent and now - self.active_at > limits.idle_seconds:
             return "idle"
         return None

@@ -100,7 +100,8 @@ class Dispatcher:
         route = self._routes.get(api_key)
         if route is not None and route.split is not None:
             return None
-        return request_id, int(ErrorCode.CORRUPT_MESSAGE), f"a request of {size} bytes is too large for API {api_key}"
+        text = f"a request of {size} bytes is too large for API {api_key}; only writes may be that large"
+        return request_id, int(ErrorCode.CORRUPT_MESSAGE), text
 
     def serve(
         self, connection: Connection, view: memoryview, start: int, stop: int, lease: Lease | None = None
@@ -172,7 +173,10 @@ class Dispatcher:
             text = "this listener needs a login: configure the client for SASL/PLAIN"
             raise FlussError(text, ErrorCode.AUTHENTICATE_EXCEPTION)
         else:
-            raise FlussError(f"API key {api_key} is not served here", ErrorCode.UNSUPPORTED_VERSION)
+            raise FlussError(
+                f"API key {api_key} is not served here; API_VERSIONS lists the keys that are",
+                ErrorCode.UNSUPPORTED_VERSION,
+            )
 
     def _api_versions(self, connection: Connection, request_id: int, body: memoryview) -> None:
         parse_request(pb.ApiVersionsRequest, body)
@@ -258,7 +262,7 @@ class Dispatcher:
         except asyncio.CancelledError:
             if lease is not None:
                 lease.abandon()
-            text = "the server gave the request up"
+            text = "the server cancelled the request, because it stops or the connection ended; send it again"
             connection.send(error_frame(request_id, ErrorCode.REQUEST_TIME_OUT, text))
         except Exception as error:
             if lease is not None:

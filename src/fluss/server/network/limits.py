@@ -47,7 +47,7 @@ class NetworkLimits:
     # Time.
     frame_stall_seconds: float = 30.0  # a started frame makes no progress
     frame_stall_under_pressure_seconds: float = 2.0  # the same while others wait for memory
-    write_stall_seconds: float = 60.0  # the peer takes nothing of what is waiting for it
+    write_stall_seconds: float = 60.0  # the peer receives nothing of what is waiting for it
     write_stall_under_pressure_seconds: float = 5.0  # the same while others wait for memory
     login_seconds: float = 30.0
     idle_seconds: float = 600.0  # nothing in either direction and nothing under way

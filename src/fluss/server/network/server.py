@@ -34,8 +34,8 @@ LISTEN_BACKLOG_CONNECTIONS = 1024
 # libuv accepts one connection per iteration of the loop. With dozens of busy connections, iterations are slow and new
 # ones would wait long, so all waiting connections are accepted together.
 MAX_CONNECTIONS_AT_ONCE = 128
-# This many of the process's file descriptors are reserved for files.
 MOST_SWEEPS_AT_ONCE = 2
+# This many of the process's file descriptors are reserved for files.
 FILE_DESCRIPTORS_FOR_FILES = 256
 # A connection without a request may be new rather than silent, so it is not replaced before this time.
 MIN_SILENCE_SECONDS = 1.0
@@ -160,7 +160,7 @@ class NetworkServer:
             return False
         if len(self._connections) >= self._max_connections and not self._make_room():
             logger.warning(
-                "connection of %s refused: all %d connections are in use",
+                "connection of %s refused: all %d connections that the server accepts are in use",
                 connection.client_host,
                 self._max_connections,
             )
