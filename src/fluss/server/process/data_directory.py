@@ -123,7 +123,8 @@ def _open_locked(path: Path) -> list[int]:
         locks.append(os.open(path, os.O_RDONLY | os.O_CLOEXEC))
     except OSError as error:
         raise FlussError(
-            f"cannot use data directory {path}: {error.strerror or error}", ErrorCode.INVALID_CONFIG_EXCEPTION
+            f"cannot use data directory {path}: {error.strerror or error}; choose another directory",
+            ErrorCode.INVALID_CONFIG_EXCEPTION,
         ) from error
     deadline = time.monotonic() + ORPHANS_WAIT_SECONDS
     while not all(map(_try_lock, locks)):

@@ -146,7 +146,9 @@ class EmbeddedCluster:
         except FutureTimeoutError:
             future.cancel()
             raise FlussError(
-                f"the embedded server did not finish within {deadline_seconds:.0f} s", ErrorCode.REQUEST_TIME_OUT
+                f"the embedded server did not start or stop within {deadline_seconds:.0f} s; look for warnings in its "
+                "log",
+                ErrorCode.REQUEST_TIME_OUT,
             ) from None
 
     async def _start_roles(self) -> None:

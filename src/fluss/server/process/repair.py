@@ -188,7 +188,8 @@ def apply_catalog(plan: CatalogPlan, *, forget_staged: bool = False) -> list[Pat
         )
     if not plan.restored and not plan.databases and plan.stored is None:
         raise FlussError(
-            f"nothing to restore in {plan.data_dir}: it has no safety copy and no tables", ErrorCode.STORAGE_EXCEPTION
+            f"nothing to restore in {plan.data_dir}: it has no safety copy and no tables; check the path",
+            ErrorCode.STORAGE_EXCEPTION,
         )
     new = plan.data_dir / NEW_CATALOG_NAME
     for suffix in ("", "-wal", "-shm"):

@@ -31,7 +31,7 @@ def tablet_role(server_id: int) -> str:
 
 @dataclass(frozen=True)
 class ServerSockets:
-    """The bound listeners by role name, and the topology that clients are told."""
+    """The bound listeners by role name, and the topology that metadata answers give to clients."""
 
     roles: Mapping[str, tuple[BoundListener, ...]]
     topology: Topology

@@ -69,7 +69,7 @@ class _Child:
     is_ready: bool = False
     early_deaths: int = 0
     start_at: float = 0.0
-    """When to start it; only meaningful without a process."""
+    """The time at which to start the process again; only meaningful while there is none."""
 
 
 class Supervisor:
@@ -259,7 +259,7 @@ class Supervisor:
             self._failed = True
         elif child.early_deaths >= CRASH_LOOP_LIMIT_DEATHS:
             logger.error(
-                "%s %s; it died %d times before it could serve, so the server stops. The lines above say why it died",
+                "%s %s; it died %d times before it could serve, so the server stops. The lines above have the reasons",
                 child.role,
                 how,
                 child.early_deaths,
