@@ -108,7 +108,7 @@ def lease_to_json(leased: dict[TableBucket, int]) -> str:
 
 
 def lease_from_json(document: str) -> dict[TableBucket, int]:
-    """Decode what `lease_to_json` encoded."""
+    """Decode the content of a lease: a snapshot id for each bucket."""
     return {TableBucket(*row[:3]): row[3] for row in json.loads(document)}
 
 

@@ -29,7 +29,7 @@ S3_REQUEST_TIMEOUT_SECONDS = 60
 
 
 class RemoteStore:
-    """One `remote.data.dir`."""
+    """The objects in one `remote.data.dir`: uploaded, read and deleted by name."""
 
     def __init__(self, root: str, options: Mapping[str, str] | None = None) -> None:
         parts = urlsplit(root)

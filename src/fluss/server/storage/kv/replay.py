@@ -36,8 +36,8 @@ from fluss.server.storage.log.bucket_log import BucketLog
 
 _logger = logging.getLogger(__name__)
 
-# Restores a store from a snapshot into a directory that does not exist yet. Its note is between the two offsets.
-# Returns False if there is no such snapshot.
+# Restores a store into a directory that does not exist yet, from a snapshot that contains the changelog up to an offset
+# between the two given ones. Returns False if there is no such snapshot.
 Restore: TypeAlias = Callable[[Path, int, int], bool]
 _RESTORED_SUFFIX = ".restored"
 
@@ -53,8 +53,8 @@ def open_store(
     store, is_new = _open_usable(directory, log, resources, restore)
     try:
         if replay(store, log, table_format):
-            # Without it a server that crashes repeatedly would replay more each time. A rebuilt store has to be in
-            # files before the changelog after a snapshot may be deleted.
+            # Without this flush, a server that crashes repeatedly would replay more each time. A rebuilt store has to
+            # be in files before the changelog after a snapshot may be deleted.
             store.flush(wait=is_new)
     except BaseException:
         store.abandon()
@@ -100,7 +100,7 @@ def _rebuild(directory: Path, log: BucketLog, resources: KvResources, restore: R
         text = (
             f"the store in {directory} cannot be used ({reason or 'it is missing'}) and cannot be rebuilt: the "
             f"changelog before offset {log.local_start_offset} is not on this disk, and no snapshot is available; "
-            "nothing was removed"
+            "nothing was removed. Restore the store or a snapshot from a copy"
         )
         raise FlussError(text, ErrorCode.KV_STORAGE_EXCEPTION)
     if reason:

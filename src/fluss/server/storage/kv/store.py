@@ -135,7 +135,7 @@ class KvStore:
 
     def write_steps(self, groups: Sequence[Mapping[bytes, bytes | None]], applied: Applied) -> Iterator[None]:
         """Store groups of rows in steps of a few milliseconds. Between steps the store matches no state of the log."""
-        assert applied.log_offset >= self.applied.log_offset, "the store never goes back"
+        assert applied.log_offset >= self.applied.log_offset, "the applied offset never decreases"
         note = _NOTE.pack(_NOTE_VERSION, *applied)
         chunk_rows, remaining = limits.WRITE_CHUNK_ROWS, sum(map(len, groups))
         orders = [written_order(group) for group in groups]
@@ -176,7 +176,7 @@ class KvStore:
         return self._call(collect)
 
     def view(self, start: bytes = FIRST_KEY, end: bytes | None = None) -> StoreView:
-        """The rows of this moment from `start` to `end`. Without an end it also walks over deleted keys at the end."""
+        """The rows of this moment from `start` to `end`. Without `end`, reading also skips deleted keys at the end."""
         return StoreView(self.applied, self._call(self._row_lists, start, end))
 
     @property
@@ -266,7 +266,7 @@ class KvStore:
         return self._to_the_end(items, first_key, end)
 
     def _to_the_end(self, items: Iterator[tuple[bytes, bytes]], last_key: bytes, end: bytes | None) -> Iterator[Rows]:
-        """Lists of rows that grow: a caller that needs few rows has few read, one that needs all gets them faster.
+        """Yield lists of rows, each larger than the last: few rows are read for few, and all rows are read fast.
 
         At a damaged block the bindings stop as if there were no more rows, so the end is checked once more.
         """
@@ -333,7 +333,7 @@ def _is_damage(error: Exception) -> bool:
 def _code(error: Exception) -> ErrorCode:
     """The error code for a store that cannot be opened: a full disk is reported at once, other causes are retried.
 
-    Not for a store that fails later: rows that are already in the changelog must be sent again.
+    It is only for opening. When an open store fails, rows may already be in the changelog, and clients have to retry.
     """
     return ErrorCode.DISK_WRITE_LOCKED if "No space left" in str(error) else ErrorCode.KV_STORAGE_EXCEPTION
 

@@ -16,11 +16,11 @@ class Flushable(Protocol):
     """A store with rows that are not in files."""
 
     def flush(self) -> None:
-        """Start to flush them to files."""
+        """Start to flush the rows to files."""
 
     @property
     def is_flushing(self) -> bool:
-        """True while they are being flushed."""
+        """True while rows are being flushed to files."""
 
 
 class UnflushedBuckets:

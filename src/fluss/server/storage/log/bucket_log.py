@@ -110,7 +110,7 @@ class BucketLog:
         if not self.committer.is_started:
             self.committer.start_thread()  # before anything is accepted: it may fail
         if self.committer.refuses:
-            text = "too many appends are waiting for the disk; retry later"
+            text = f"{self.committer.queued_bytes} bytes of appends are waiting for the disk, which is too many; retry later"
             raise FlussError(text, ErrorCode.STORAGE_BACKPRESSURE_EXCEPTION)
         batches = whole_batches(records)
         if not batches:
@@ -252,7 +252,7 @@ class BucketLog:
         if failure.stops:
             self._refusal = failure.error
             _logger.error("bucket %s has stopped: %s", self.directory, failure.error)
-            # Held appends are on disk and will be shown; appends hit by a defect have their answer already.
+            # Held appends are on disk and will be shown; appends that failed because of a defect were answered.
             held = 0 if self.held is None else self.held.append_count
             first = next((append for append in islice(self._pending, held, None) if append.error is None), None)
         else:
@@ -372,7 +372,8 @@ class BucketLog:
         if self.durable_offset == self.high_watermark:
             self.writer.release_reservation()
         self.is_closed = True
-        self._release_files(FlussError(f"bucket {self.directory} is closed", ErrorCode.NOT_LEADER_OR_FOLLOWER))
+        closed = f"bucket {self.directory} is closed; refresh the metadata and retry"
+        self._release_files(FlussError(closed, ErrorCode.NOT_LEADER_OR_FOLLOWER))
 
     def destroy(self, on_done: Callable[[], None] | None = None) -> None:
         """Stop at once and remove the directory in the background; `on_done` runs in the loop when it is gone."""
@@ -381,7 +382,9 @@ class BucketLog:
         self.writer.mark_closed()
         if self.held is not None:
             self.held.drop()
-        gone = FlussError(f"bucket {self.directory} was dropped", ErrorCode.UNKNOWN_TABLE_OR_BUCKET_EXCEPTION)
+        gone = FlussError(
+            f"bucket {self.directory} was dropped; refresh the metadata", ErrorCode.UNKNOWN_TABLE_OR_BUCKET_EXCEPTION
+        )
         if not was_closed:
             self._release_files(gone)
         pending, self._pending = self._pending, deque()

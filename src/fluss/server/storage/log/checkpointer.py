@@ -57,7 +57,7 @@ class Checkpointer:
         self._written_at = time.monotonic()
 
     def note_committed(self, last: Append, size: int, synced: bool) -> None:
-        """Count committed appends; start a checkpoint if they are many or a segment was rolled."""
+        """Count the bytes of committed appends; start a checkpoint if they are many, or after a roll of the segment."""
         if synced:
             self.note_synced(last)
         self._bytes_since += size

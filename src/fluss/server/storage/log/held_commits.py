@@ -28,7 +28,7 @@ _logger = logging.getLogger(__name__)
 
 
 class Storing(NamedTuple):
-    """How the rows of appends below an offset are stored: `takes_long` if in steps, and the steps."""
+    """Two functions of an offset: whether storing the rows of appends below it takes long, and the steps that do it."""
 
     takes_long: Callable[[int], bool]
     steps: Callable[[int], Iterator[None]]
