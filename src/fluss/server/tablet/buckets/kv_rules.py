@@ -1,4 +1,4 @@
-"""The properties of a primary-key table that decide about its rows: formats, merge engine, deletes, changelog.
+"""The properties of a primary-key table that determine how puts are merged and stored: formats, merge engine, deletes.
 
 They are derived from the table's entry in the catalog, and kept until the entry changes.
 """

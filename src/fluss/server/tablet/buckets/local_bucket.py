@@ -30,7 +30,7 @@ BROKEN_RETRY_MS = 5_000
 
 
 class BucketState(Enum):
-    """The states that the module docstring describes."""
+    """The states of a bucket; the module docstring has the transitions."""
 
     OPENING = "opening"
     OPEN = "open"
@@ -90,7 +90,9 @@ class LocalBucket:
         """The key-value half; FlussError if the bucket is not open or has no primary key."""
         self.opened()
         if self.kv is None:
-            raise FlussError(f"{self.name} has no primary key", ErrorCode.NON_PRIMARY_KEY_TABLE_EXCEPTION)
+            raise FlussError(
+                f"{self.name} has no primary key; scan its log instead", ErrorCode.NON_PRIMARY_KEY_TABLE_EXCEPTION
+            )
         return self.kv
 
     def when_settled(self, callback: Callable[[], None]) -> None:

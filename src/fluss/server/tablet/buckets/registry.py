@@ -191,7 +191,8 @@ class BucketRegistry:
         gone = list(self._buckets.values())
         self._buckets.clear()
         for local in gone:
-            local.becomes_gone(FlussError(f"{local.name}: the tablet is stopping", ErrorCode.NOT_LEADER_OR_FOLLOWER))
+            text = f"{local.name}: the tablet is stopping; refresh the metadata and retry"
+            local.becomes_gone(FlussError(text, ErrorCode.NOT_LEADER_OR_FOLLOWER))
             if local.remote is not None:
                 local.remote.close()
             if local.snapshots is not None:

@@ -347,7 +347,7 @@ class WriteApi(ABC):
                 else:
                     self._take_up_bucket(request, pending, position, item)
             except Exception:
-                # Its result stays open until `timeout_ms` has passed.
+                # The bucket has no result, so it gets error 25 when `timeout_ms` has passed.
                 logger.exception("cannot refuse a bucket of a write to table %d", message.table_id)
         pending.start_timer(message.timeout_ms)
 
@@ -377,7 +377,9 @@ class WriteApi(ABC):
 
 
 def _dropped(table_id: int) -> FlussError:
-    return FlussError(f"table id {table_id} was dropped", ErrorCode.UNKNOWN_TABLE_OR_BUCKET_EXCEPTION)
+    return FlussError(
+        f"table id {table_id} was dropped; refresh the metadata", ErrorCode.UNKNOWN_TABLE_OR_BUCKET_EXCEPTION
+    )
 
 
 def refuse(name: str, position: int, pending: PendingWrite, error: Exception) -> None:

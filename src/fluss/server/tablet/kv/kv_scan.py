@@ -104,7 +104,9 @@ class ScanKvApi:
         try:
             opens = request.HasField("bucket_scan_req")
             if opens == request.HasField("scanner_id"):
-                raise _invalid("the request must have either a scanner id or a bucket")
+                raise _invalid(
+                    f"the request must have either a scanner id or a bucket, got {'both' if opens else 'neither'}"
+                )
             if request.close_scanner:
                 if opens:
                     raise _invalid("one request cannot open and close a scan; close it by its scanner id")

@@ -61,15 +61,15 @@ class KvWriter:
         self._clock = clock
 
     def rules(self, entry: TableEntry) -> KvRules:
-        """The rules of a table."""
+        """The rules by which puts to a primary-key table are merged and stored."""
         return rules_of(entry)
 
     def forget(self, dropped: Collection[TableBucket]) -> None:
-        """Drop what is kept about buckets that are gone."""
+        """Drop the reserved auto-increment numbers of dropped buckets."""
         self._numbers.forget(dropped)
 
     def close(self) -> None:
-        """Return unused auto-increment numbers; nothing is put any more."""
+        """Return unused auto-increment numbers to the catalog. Call after the last put."""
         self._numbers.give_back()
 
     def put(
@@ -313,7 +313,7 @@ class PutApi(WriteApi):
 
 
 def _answer(error: Exception, write: BucketWrite, pending: PendingWrite) -> Exception:
-    """The error that is sent to the client."""
+    """The error that is sent to the client for an exception during a put, with a code that the client handles well."""
     if isinstance(error, EmptyKeyError):
         # Not the code for a damaged batch, with which a client would retry forever.
         text = f"{write.local.name}: {error}; in a table with Iceberg keys the primary key must not be an empty string"

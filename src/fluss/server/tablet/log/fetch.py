@@ -45,7 +45,7 @@ class WaitingFetch:
         self._note_read(first)
 
     def bucket_changed(self) -> None:
-        """Read again, as there may be more, and answer if it is enough."""
+        """Read the logs again, since they may have more, and answer if that is enough."""
         if self._cannot_be_enough():
             return
         answer = read_available(self._plan)
@@ -76,7 +76,7 @@ class WaitingFetch:
         return appended_bytes < self._missing_bytes
 
     def answer(self) -> None:
-        """Answer with what is there, after the time limit."""
+        """Answer with whatever can be read now. Called when the time limit is over."""
         if not self.future.done():
             self._finish(read_available(self._plan).pieces())
 

@@ -38,7 +38,7 @@ def tail_pieces(log: BucketLog, limit: int) -> list[BytesLike]:
             if size < MAX_ANSWER_BYTES:
                 *_, (_, last) = iter_batches(found.view)
                 log.read(last.next_offset, MAX_ANSWER_BYTES)  # raises an error that names the damage
-                text = f"cannot read {segment.log_path} at offset {last.next_offset}"
+                text = f"cannot read {segment.log_path} at offset {last.next_offset}; restore the file from a copy"
                 raise FlussError(text, ErrorCode.CORRUPT_RECORD_EXCEPTION)
             raise FlussError(
                 f"the last {limit} rows have more than {MAX_ANSWER_BYTES} bytes; request fewer, or scan the log",

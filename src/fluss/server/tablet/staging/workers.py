@@ -65,7 +65,7 @@ class StagingWorkers:
         """
         log, _ = local.opened()
         if self._is_closed:
-            raise FlussError(f"{local.name}: the tablet is stopping", ErrorCode.NOT_LEADER_OR_FOLLOWER)
+            raise FlussError(f"{local.name}: the tablet is stopping; retry later", ErrorCode.NOT_LEADER_OR_FOLLOWER)
         known = self._buckets.get(local.bucket)
         if known is None or known[0] is not local:
             bucket_files = BucketFiles(log.directory, local.name, self.files, self.limits, self.staged_bytes)
