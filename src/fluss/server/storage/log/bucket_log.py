@@ -110,7 +110,7 @@ class BucketLog:
         if not self.committer.is_started:
             self.committer.start_thread()  # before anything is accepted: it may fail
         if self.committer.refuses:
-            text = f"{self.committer.queued_bytes} bytes of appends are waiting for the disk, which is too many; retry later"
+            text = f"too many appends ({self.committer.queued_bytes} bytes) are waiting for the disk; retry later"
             raise FlussError(text, ErrorCode.STORAGE_BACKPRESSURE_EXCEPTION)
         batches = whole_batches(records)
         if not batches:
