@@ -1,4 +1,4 @@
-"""CREATE_ACLS, LIST_ACLS and DROP_ACLS."""
+"""The handlers of CREATE_ACLS, LIST_ACLS and DROP_ACLS, which change and show the permissions in the catalog."""
 
 from __future__ import annotations
 

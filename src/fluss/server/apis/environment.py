@@ -62,5 +62,5 @@ class Environment:
 
 
 def table_path(message: pb.PbTablePath) -> TablePath:
-    """Return the table path of a message."""
+    """Convert the table path in a message to a `TablePath`."""
     return TablePath(message.database_name, message.table_name)

@@ -42,7 +42,7 @@ class SharedApis:
         self.environment = Environment.of(config, catalog, topology, clock)
 
     def apis(self) -> Mapping[int, Handler]:
-        """The handlers by API key."""
+        """Return the handlers that all roles share, by API key."""
         cluster = ClusterApis(self.environment)
         snapshots = SnapshotApis(self.environment)
         handlers: Mapping[int, Handler] = {

@@ -150,7 +150,7 @@ class SnapshotApis:
 
 
 def check_primary_key(entry: TableEntry) -> None:
-    """Raise code 20 for a log table."""
+    """Raise code 20 for a log table, which has no kv snapshots."""
     if not entry.has_primary_key:
         raise FlussError(
             f"table '{entry.path}' has no primary key; only primary-key tables have kv snapshots",

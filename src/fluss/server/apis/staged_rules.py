@@ -123,7 +123,8 @@ def _no_bucket(entry: TableEntry, bucket: TableBucket) -> FlussError:
             ErrorCode.PARTITION_NOT_EXISTS,
         )
     return FlussError(
-        f"table {entry.path} has no bucket {bucket.bucket_id} (partition id {bucket.partition_id})",
+        f"table {entry.path} has no bucket {bucket.bucket_id} (partition id {bucket.partition_id}); refresh the "
+        "metadata",
         ErrorCode.PARTITION_SPEC_INVALID_EXCEPTION,
     )
 

@@ -247,7 +247,7 @@ class DatabaseFile:
 
     @contextmanager
     def snapshot(self) -> Iterator[sqlite3.Connection]:
-        """Give several reads one consistent view."""
+        """Let all reads of the block see the same state of the catalog, whatever other processes commit meanwhile."""
         try:
             self.connection.execute("BEGIN")
             try:

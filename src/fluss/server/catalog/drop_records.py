@@ -54,7 +54,7 @@ class DropRecords:
             connection.executemany("DELETE FROM drops WHERE kind = ? AND id = ?", notes)
 
     def noted(self) -> set[tuple[str, int]]:
-        """Return the records themselves, as (kind, id)."""
+        """Return the records of drops as (kind, id), without the tombstones of earlier versions."""
         return set(self._file.rows("SELECT kind, id FROM drops"))
 
 

@@ -59,7 +59,7 @@ class KvSnapshotRecords:
         return [snapshot_from_json(document) for (document,) in self._file.rows(statement, bucket)]
 
     def find(self, bucket: TableBucket, snapshot_id: int) -> CompletedSnapshot | None:
-        """Return a snapshot by id, or None."""
+        """Return the registered snapshot of a bucket with this id; None if there is none."""
         statement = f"SELECT document FROM kv_snapshots WHERE {_OF_BUCKET} AND snapshot_id = ?"
         row = self._file.row(statement, (*bucket, snapshot_id))
         return None if row is None else snapshot_from_json(row[0])

@@ -40,13 +40,13 @@ class LakeSnapshotEntry:
 
     @property
     def paths(self) -> set[str]:
-        """Files that belong to this entry."""
+        """The offsets files that this entry refers to."""
         return {path for path in (self.tiered_path, self.readable_path) if path}
 
 
 @dataclass(frozen=True)
 class TieringEntry:
-    """The stored tiering state of a table."""
+    """The stored tiering state of a table: the last epoch handed out, and time, size and rows as of the last round."""
 
     tiering_epoch: int
     last_tiered_time: int | None
@@ -119,7 +119,7 @@ class LakeRecords:
         return None if row is None else LakeSnapshotEntry(*row)
 
     def find(self, table_id: int, snapshot_id: int) -> LakeSnapshotEntry | None:
-        """Return a snapshot by id, or None."""
+        """Return the registered snapshot of a table with this id; None if there is none."""
         statement = f"SELECT {_SNAPSHOT_COLUMNS} FROM lake_snapshots WHERE table_id = ? AND snapshot_id = ?"
         row = self._file.row(statement, (table_id, snapshot_id))
         return None if row is None else LakeSnapshotEntry(*row)

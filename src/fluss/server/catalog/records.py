@@ -36,7 +36,7 @@ class Acl(NamedTuple):
 
 
 class AclRecords:
-    """The ACLs of the cluster."""
+    """The ACLs in the catalog, stored one permission per row."""
 
     def __init__(self, file: DatabaseFile) -> None:
         self._file = file
@@ -116,7 +116,7 @@ class SettingRecords:
             self._file.set_counter(TAG_SECTION, self._file.next_change())
 
     def tags(self) -> dict[int, int]:
-        """Return server id -> tag."""
+        """Return the tags of tablet servers, as server id -> tag."""
         return dict(self._file.rows("SELECT server_id, tag FROM server_tags"))
 
 

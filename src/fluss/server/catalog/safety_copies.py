@@ -51,7 +51,7 @@ class SafetyCopies:
         self._is_failing = False
 
     async def run(self) -> None:
-        """Make copies until cancelled."""
+        """Make a copy whenever one is due, until cancelled."""
         while True:
             await asyncio.sleep(CHECK_INTERVAL_SECONDS)
             await self.copy_if_due(time.time())
@@ -75,7 +75,7 @@ class SafetyCopies:
 
 
 def list_copies(data_dir: Path) -> list[Path]:
-    """Return all copies, newest first."""
+    """Return the safety copies in a data directory, newest first."""
     try:
         names = [name for name in os.listdir(data_dir) if _NAME.fullmatch(name)]
     except FileNotFoundError:

@@ -110,7 +110,7 @@ def _checksum(before: tuple[int, int], content: bytes, order: str) -> tuple[int,
 
 @lru_cache(maxsize=4)
 def _fibonacci(count: int) -> Any:
-    """F(0) to F(count + 1), modulo 2**32."""
+    """Return the Fibonacci numbers F(0) to F(count + 1), modulo 2**32."""
     numbers = [0, 1]
     while len(numbers) <= count + 1:
         numbers.append((numbers[-1] + numbers[-2]) & _MASK)

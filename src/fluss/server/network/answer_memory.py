@@ -47,7 +47,7 @@ ROW_ANSWERS = frozenset(
 
 
 class AnswersInMemory(BytesInMemory):
-    """The account of answers in one server process."""
+    """The account of the memory that all answers of one server process take."""
 
     def __init__(self, limit_bytes: int, loop: asyncio.AbstractEventLoop) -> None:
         super().__init__(limit_bytes)
@@ -67,7 +67,7 @@ class AnswersInMemory(BytesInMemory):
 
 
 class ConnectionAnswers:
-    """The account of answers on one connection."""
+    """The account of the memory that the answers of one connection take."""
 
     __slots__ = ("_collected", "_connection", "_queued", "_total")
 
@@ -100,7 +100,7 @@ class ConnectionAnswers:
             self._connection.release_hold(Hold.ANSWERS)
 
     def queued(self, size: int) -> None:
-        """Add an answer that is queued for the peer."""
+        """Add the bytes of an answer that is queued for the peer, unless it is small."""
         if size >= LARGE_STEP_BYTES:
             self._queued += size
             self._total.charge(size)

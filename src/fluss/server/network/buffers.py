@@ -89,7 +89,7 @@ class BytesInMemory:
 
     @property
     def is_full(self) -> bool:
-        """True if the limit is reached."""
+        """True if the bytes in memory have reached the limit."""
         return self._bytes >= self._limit_bytes
 
     @property
@@ -112,11 +112,11 @@ class BytesInMemory:
         self._wake()
 
     def charge(self, count: int) -> None:
-        """Add `count` bytes."""
+        """Add `count` bytes that are in memory from now on."""
         self._bytes += count
 
     def refund(self, count: int) -> None:
-        """Subtract `count` bytes."""
+        """Subtract `count` bytes that are no longer in memory."""
         self._bytes -= count
         assert self._bytes >= 0, "more bytes refunded than charged"
         self._wake()
@@ -156,10 +156,10 @@ class ReceivedInMemory(BytesInMemory):
     frames, which are thus not affected by frames of 100 MiB that never end. The first read of a frame is in memory
     before the size of the frame is known, so `start_bytes` limits that read too.
 
-    The more frames there are, the smaller is a share, and a frame keeps what it has. So frames that begin one after
-    another have more than that half together: 1/1 + 1/2 + 1/3 + ... of it. Frames larger than their share therefore
-    never use the other half. Only ordinary frames, which fit into a share, are received until the limit is reached; one
-    that stops in the middle is not held, so it counts as stalled.
+    The more frames there are, the smaller is a share, but a frame keeps what it has received. So frames that begin one
+    after another may together have more than the half that they share: 1/1 + 1/2 + 1/3 + ... of it. Frames larger than
+    their share are therefore held before they use the other half. Only ordinary frames, which fit into a share, are
+    received until the limit is reached; one that stops in the middle is not held, so it counts as stalled.
     """
 
     def __init__(self, limit_bytes: int, shared_bytes: int, loop: asyncio.AbstractEventLoop | None = None) -> None:

@@ -49,7 +49,7 @@ FRAME_START_BYTES = LENGTH_BYTES + REQUEST_HEADER_BYTES
 
 
 class Connection(asyncio.BufferedProtocol):
-    """The server's side of one connection."""
+    """The server's side of one TCP connection; asyncio calls it when bytes arrive and when the connection is lost."""
 
     def __init__(self, server: NetworkServer, listener: BoundListener) -> None:
         self.server = server
@@ -87,7 +87,7 @@ class Connection(asyncio.BufferedProtocol):
             self.abort()
 
     def get_buffer(self, sizehint: int) -> memoryview:
-        """Return the buffer for the next bytes."""
+        """Return the buffer into which the transport receives the next bytes."""
         if self._big is not None:
             end = min(self._big_size, self._big_position + self.server.received.step_bytes(id(self)))
             return self._big[self._big_position : end]
@@ -257,7 +257,7 @@ class Connection(asyncio.BufferedProtocol):
         self._loop.call_soon(self.release_hold, Hold.TURN)
 
     def hold(self, reason: Hold) -> None:
-        """Stop reading and serving for a reason."""
+        """Stop reading and serving until `release_hold` is called for this reason, and for all others."""
         if not self._hold and self._transport is not None and not self.is_closing:
             self._transport.pause_reading()
         self._hold |= reason
@@ -344,7 +344,7 @@ class Connection(asyncio.BufferedProtocol):
             self.abort()
 
     def unsent_bytes(self) -> int:
-        """Bytes that were written and not yet sent."""
+        """Return the number of bytes that were written to the transport and not yet sent."""
         return self._transport.get_write_buffer_size() if self._transport is not None else 0
 
     # ---- ending ----
@@ -367,7 +367,7 @@ class Connection(asyncio.BufferedProtocol):
         self._transport.close()
 
     def abort(self) -> None:
-        """End the connection immediately."""
+        """End the connection immediately; what is queued is not sent."""
         self.is_closing = True
         if self._transport is not None:
             self._transport.abort()

@@ -69,7 +69,7 @@ class _Route(NamedTuple):
 
 
 class Dispatcher:
-    """Routes the requests of one service."""
+    """Passes requests to the handlers of one service, and their answers to the connections."""
 
     def __init__(self, service: Service, loop: asyncio.AbstractEventLoop) -> None:
         self._loop = loop
@@ -231,7 +231,10 @@ class Dispatcher:
         elif isinstance(awaitable, asyncio.Future):
             future = awaitable
         else:
-            raise TypeError(f"handler of API {context.api_key} returned {type(awaitable).__name__}")
+            raise TypeError(
+                f"the handler of API {context.api_key} must return an answer, a coroutine or a future, got "
+                f"{type(awaitable).__name__}"
+            )
         if future.done():
             self._deliver(connection, context, lease, future)
             return
@@ -251,7 +254,7 @@ class Dispatcher:
     def _deliver(
         self, connection: Connection, context: RequestContext, lease: Lease | None, future: asyncio.Future[Any]
     ) -> None:
-        """Queue the answer of a finished future."""
+        """Queue the answer of a handler that has finished, or its error."""
         request_id = context.request_id
         try:
             reply = future.result()

@@ -183,7 +183,7 @@ class NetworkServer:
             accepting.add_done_callback(self._accepting.discard)
 
     def remove(self, connection: Connection) -> None:
-        """Remove a lost connection."""
+        """Forget a connection that was lost."""
         self._connections.pop(connection, None)
         self._progress.set()
 

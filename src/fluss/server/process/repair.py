@@ -88,14 +88,14 @@ class CatalogPlan:
 
     @property
     def databases(self) -> list[str]:
-        """The databases that only the mark knows."""
+        """The databases that are only in the mark, neither in the copy nor in the record of a table."""
         if self.mark is None:
             return []
         known = {record.database_name for record in self.restored}
         return sorted(self.mark.databases.keys() - known - (self.stored.databases if self.stored else frozenset()))
 
     def lines(self) -> list[str]:
-        """Describe the plan to the user."""
+        """Return a description of the plan for the user, line by line."""
         source = (
             f"the safety copy {self.copy}" if self.copy else "the directories of the tables (there is no safety copy)"
         )

@@ -83,10 +83,10 @@ class Role:
             self._store = None
 
     async def _start_service(self, catalog: Catalog) -> tuple[Service, Coroutine[Any, Any, None]]:
-        raise AssertionError("implemented by each role")
+        raise AssertionError("each role implements this method")
 
     async def _stop_service(self) -> None:
-        raise AssertionError("implemented by each role")
+        raise AssertionError("each role implements this method")
 
 
 class CoordinatorRole(Role):

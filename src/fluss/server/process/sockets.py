@@ -79,7 +79,7 @@ def open_sockets(config: ServerConfig, directory: DataDirectory) -> ServerSocket
 
 
 def _wanted_ports(config: ServerConfig) -> dict[str, dict[str, int]]:
-    """Role -> listener -> port to bind; 0 for any."""
+    """Return the ports to bind, as role -> listener -> port; 0 for any free port."""
     wanted = {COORDINATOR_ROLE: {listener.name: listener.port for listener in config.listeners}}
     for server_id in range(config.tablet_count):
         first = config.tablet_first_port and config.tablet_first_port + server_id * len(config.listeners)

@@ -44,12 +44,12 @@ class CompletedSnapshot:
 
     @property
     def files(self) -> tuple[SnapshotFile, ...]:
-        """All files of the database."""
+        """All files of the snapshot, shared and private."""
         return self.shared + self.private
 
     @property
     def metadata_path(self) -> str:
-        """The path of the document."""
+        """The path of the snapshot's document, `_METADATA`, in remote storage."""
         return f"{self.location}/{METADATA_NAME}"
 
 

@@ -70,7 +70,7 @@ class KvSnapshotRounds:
         self._worker = ThreadPoolExecutor(1, thread_name_prefix="kv-snapshot")
 
     async def run(self) -> None:
-        """Do rounds until cancelled."""
+        """Run one round after the other, until cancelled."""
         while True:
             await asyncio.sleep(max(MIN_PAUSE_SECONDS, min(TICK_SECONDS, self._interval_seconds)))
             try:

@@ -36,12 +36,12 @@ class OffsetsFiles:
         self._work = work
 
     def directory(self, entry: TableEntry) -> str:
-        """Return the directory of the files of a table."""
+        """Return the directory of a table's offsets files in remote storage."""
         path = entry.path
         return f"{self._store.root}/lake/{path.database_name}/{path.table_name}-{entry.table_id}/metadata"
 
     def new_name(self, entry: TableEntry) -> str:
-        """Return the address of a new file."""
+        """Return a new address for an offsets file of a table."""
         return f"{self.directory(entry)}/{uuid.uuid4()}{OFFSETS_SUFFIX}"
 
     async def check_store(self) -> None:
@@ -61,7 +61,7 @@ class OffsetsFiles:
         return await self._work.run(doing, work)
 
     async def write(self, name: str, document: str) -> None:
-        """Write a new file; it is durable when this returns."""
+        """Write a new offsets file; it is durable when this returns."""
         await self._work.run(f"writing the offsets file {name}", lambda: self._store.write(name, document.encode()))
 
     async def read(self, entry: TableEntry, path: str) -> str:
@@ -98,7 +98,7 @@ class OffsetsFiles:
         return await self._remove(entry, remove)
 
     async def remove_all(self, entry: TableEntry) -> None:
-        """Remove all files of a dropped table."""
+        """Remove all offsets files of a dropped table."""
         directory = self.directory(entry).rpartition("/")[0]
 
         def remove() -> None:

@@ -34,7 +34,7 @@ class LakeTiering:
         )
 
     def update(self) -> None:
-        """Update the states from the catalog and the clock."""
+        """Load changes of the catalog, and make the changes of state that are due by now."""
         self._follow_catalog()
         self.states.update()
 

@@ -32,7 +32,7 @@ TABLES_NAMED = 5
 
 
 class TieringState(Enum):
-    """The state of a table with a lake."""
+    """The states of a table with a lake; the module docstring has the transitions."""
 
     SCHEDULED = "scheduled"
     PENDING = "pending"

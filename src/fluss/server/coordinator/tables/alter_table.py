@@ -180,7 +180,7 @@ class AlterTableApi:
 
 @contextmanager
 def _naming(path: TablePath) -> Iterator[None]:
-    """Prefix errors with the name of the table."""
+    """Put the name of the table in front of errors that the block raises."""
     try:
         yield
     except FlussError as error:
@@ -221,7 +221,7 @@ def _with_column(schema: Schema, descriptor: TableDescriptor, message: pb.PbAddC
     data_type = _data_type(message)
     if not data_type.nullable:
         raise FlussError(
-            f"column {name!r} must be nullable, because existing rows have no value for it",
+            f"column {name!r} must be nullable, because existing rows have no value for it; got type {data_type}",
             ErrorCode.UNKNOWN_SERVER_ERROR,
         )
     column_id = schema.highest_field_id + 1

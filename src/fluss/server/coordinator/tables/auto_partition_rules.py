@@ -66,7 +66,7 @@ def check_auto_partition(descriptor: TableDescriptor) -> None:
     properties = descriptor.properties
     enabled = typed(properties, keys.AUTO_PARTITION_ENABLED)
     if enabled and not descriptor.is_partitioned:
-        raise invalid_config(f"{keys.AUTO_PARTITION_ENABLED}=true requires a partitioned table")
+        raise invalid_config(f"{keys.AUTO_PARTITION_ENABLED}=true requires a partitioned table; add a partition key")
     unit = typed(properties, keys.AUTO_PARTITION_TIME_UNIT)
     pattern_text = properties.get(keys.AUTO_PARTITION_TIME_FORMAT)
     try:

@@ -1,4 +1,4 @@
-"""CREATE_DATABASE, ALTER_DATABASE and DROP_DATABASE."""
+"""The handlers of CREATE_DATABASE, ALTER_DATABASE and DROP_DATABASE."""
 
 from __future__ import annotations
 

@@ -78,7 +78,7 @@ class TableCopies:
         self._unwritten.update(table_ids)
 
     async def sync(self) -> None:
-        """Make written copies durable, and retry failed ones."""
+        """Make the written copies durable, and retry those that could not be written."""
         try:
             await self._sync()
         except (FlussError, sqlite3.Error) as error:
@@ -96,7 +96,7 @@ class TableCopies:
         self._write_mark()
 
     def close(self) -> None:
-        """Write the last mark, at an orderly stop."""
+        """Write the last `catalog.mark`, at an orderly stop."""
         self._write_mark()
 
     def _directory(self, record: TableRecord) -> Path:

@@ -93,7 +93,7 @@ def checkpoint_directory(store_directory: Path) -> Path:
 
 
 def _take_note(directory: Path) -> Applied:
-    """Read the store's note and delete it."""
+    """Read the note of the store in a checkpoint, and delete it there."""
     try:
         database = Rdict(str(directory), _options(), column_families={"default": _options()})
         try:

@@ -45,7 +45,7 @@ STORE_DIRECTORY = "db"
 
 
 def kv_directory(log_directory: Path | str) -> Path:
-    """`.../kv-3` for `.../log-3`."""
+    """Return the directory of a bucket's store: `.../kv-3` for the log `.../log-3`."""
     log_path = Path(log_directory)
     return log_path.with_name("kv-" + log_path.name.removeprefix("log-"))
 
@@ -256,7 +256,7 @@ class KvBucket:
             )
 
     def _forget(self) -> None:
-        """Release the memory that all buckets share."""
+        """Give back what this bucket uses of the memory that all buckets share."""
         self._pending.close()
         self._unflushed.closed(self)
         if self._new_keys is not None:

@@ -241,7 +241,7 @@ class KvStore:
             raise OSError(f"cannot create a checkpoint of the store in {self.directory}: {error}") from error
 
     def close(self) -> None:
-        """Flush everything to files and close them."""
+        """Flush all rows to files and close the database."""
         if self.is_closed:
             return
         self.is_closed = True
@@ -381,7 +381,7 @@ def read_note(note: bytes | None, directory: Path) -> Applied:
 
 
 def _up_to(end: bytes | None) -> ReadOptions | None:
-    """Read options for iterators that end before a key."""
+    """Return RocksDB's options for reading with an iterator that ends before a key."""
     if end is None:
         return None
     options = ReadOptions()

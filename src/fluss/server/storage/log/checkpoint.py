@@ -53,7 +53,7 @@ class Checkpoint:
 
 
 def encode_checkpoint(checkpoint: Checkpoint) -> bytes:
-    """The bytes of the file."""
+    """Encode a checkpoint as the content of its file."""
     pack = _BATCH.pack
     batches = [pack(writer_id, *batch) for writer_id, kept in checkpoint.writers for batch in kept]
     head = _HEAD.pack(

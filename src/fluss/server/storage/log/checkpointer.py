@@ -38,7 +38,7 @@ _IDLE, _SYNCING, _WRITING = "idle", "syncing", "writing"
 
 
 class Checkpointer:
-    """The recovery point of one bucket."""
+    """Writes the checkpoints of one bucket, which move its recovery point forward."""
 
     def __init__(self, log: BucketLog) -> None:
         self._log = log
@@ -141,7 +141,7 @@ class Checkpointer:
         self._log.committer.background.submit(partial(self._run_job, job))
 
     def _run_job(self, job: CheckpointJob) -> Callable[[], None]:
-        """Run the job in the background thread."""
+        """Run the job in the background thread; returns the function that reports its result to the loop."""
         error: OSError | None = None
         try:
             run_checkpoint(self._log.committer.files, job)

@@ -41,7 +41,7 @@ class _Held(NamedTuple):
 
 
 class HeldCommits:
-    """The held reports of one bucket."""
+    """The reports of one bucket that wait until rows are in its store."""
 
     def __init__(self, log: BucketLog, long_work: LongWork, storing: Storing) -> None:
         self._log = log

@@ -41,7 +41,7 @@ class IndexMark(NamedTuple):
 
 
 class SegmentIndex:
-    """Both indexes of one segment in memory."""
+    """The offset index and the time index of one segment, in memory."""
 
     __slots__ = (
         "_interval_bytes",

@@ -63,7 +63,7 @@ class OpenSegment:
         self._advised_until = start + READ_AHEAD_BYTES
 
     def load_index(self) -> ReadableBuffer:
-        """The bytes of the offset index file."""
+        """Return the bytes of the segment's `.index` file."""
         if self._files.path_size(self._segment.index_path) <= _MAX_INDEX_READ_BYTES:
             return self._files.read_file(self._segment.index_path)
         descriptor = self._files.open_read(self._segment.index_path)

@@ -57,7 +57,7 @@ class ReservedOffsets(NamedTuple):
 
 
 def encode_reserved(reserved: ReservedOffsets) -> bytes:
-    """The bytes of the file."""
+    """Encode the content of `bucket.offsets`."""
     head = _HEAD.pack(
         _MAGIC, _VERSION, 0, reserved.boot_id.encode("ascii"), reserved.reserved_until, len(reserved.lost)
     )

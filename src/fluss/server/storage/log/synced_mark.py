@@ -53,7 +53,7 @@ class SyncedMark(NamedTuple):
 
 
 def encode_mark(mark: SyncedMark) -> bytes:
-    """The bytes of the file; they fit into one page, so that they are written completely or not at all."""
+    """Encode the content of `bucket.synced`. It fits into one page, so it is written completely or not at all."""
     body = _BODY.pack(_MAGIC, _VERSION, 0, *mark)
     return body + _CRC.pack(crc32c(body))
 

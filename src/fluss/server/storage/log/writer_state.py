@@ -139,7 +139,7 @@ class WriterState:
         return result
 
     def load(self, writers: Iterable[tuple[int, Iterable[WriterBatch]]]) -> None:
-        """Start from a snapshot."""
+        """Load the writers of a snapshot; call only while there are none."""
         self._writers = {writer_id: deque(batches) for writer_id, batches in writers}
 
     def _evict(self) -> None:

@@ -70,13 +70,13 @@ class KvRules:
 
     @cached_property
     def merge_engine(self) -> str | None:
-        """`first_row`, `versioned` or `aggregation`; None if the last write wins."""
+        """The merge engine: `first_row`, `versioned` or `aggregation`; None if the last write wins."""
         engine = self.entry.property(MERGE_ENGINE)
         return None if engine is None else str(engine).lower()
 
     @cached_property
     def delete_behavior(self) -> str:
-        """`ALLOW`, `IGNORE` or `DISABLE`."""
+        """How deletes are handled: `ALLOW`, `IGNORE` or `DISABLE`."""
         return str(self.entry.property(DELETE_BEHAVIOR)).upper()
 
     @cached_property

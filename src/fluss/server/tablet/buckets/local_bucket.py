@@ -101,7 +101,7 @@ class LocalBucket:
         self._settled.append(callback)
 
     def becomes_opening(self) -> None:
-        """Try to open the bucket again."""
+        """Enter OPENING from BROKEN, because the bucket is being opened again."""
         assert self.state is BucketState.BROKEN
         self.state = BucketState.OPENING
         self.error = None
@@ -122,7 +122,7 @@ class LocalBucket:
         self._run_settled()
 
     def becomes_broken(self, error: FlussError, retry_at_ms: int) -> None:
-        """Record that opening failed."""
+        """Enter BROKEN, because opening failed. Requests get `error` until the next try."""
         assert self.state is BucketState.OPENING
         self.state = BucketState.BROKEN
         self.error = error
@@ -130,7 +130,7 @@ class LocalBucket:
         self._run_settled()
 
     def becomes_failed(self, error: FlussError, retry_at_ms: int) -> None:
-        """Record that an open bucket has failed; the caller closes its log and stores."""
+        """Enter BROKEN from OPEN, because the bucket has failed; the caller closes its log and stores."""
         assert self.state is BucketState.OPEN
         assert self.log is not None
         self.log.remove_high_watermark_listener(self.wake)
@@ -141,7 +141,7 @@ class LocalBucket:
         self.wake()
 
     def becomes_gone(self, error: FlussError) -> None:
-        """End the use of the bucket and notify all waiters."""
+        """Enter GONE, and notify all waiters. Requests get `error` from now on."""
         self.state = BucketState.GONE
         self.error = error
         if self.log is not None:

@@ -72,7 +72,7 @@ class Accepted(Protocol):
 
 
 class BucketWrite(NamedTuple):
-    """One bucket of a write request."""
+    """The part of a write request that is for one bucket."""
 
     local: LocalBucket
     entry: TableEntry
@@ -387,6 +387,6 @@ def refuse(name: str, position: int, pending: PendingWrite, error: Exception) ->
     if not isinstance(error, FlussError):
         # A defect, or unforeseen records: the other buckets of the request are still appended.
         logger.error("a write to %s failed", name, exc_info=error)
-        text = f"{name}: the write failed in the server: {error!r}"
+        text = f"{name}: the write failed in the server: {error!r}; see the server's log"
         error = FlussError(text, ErrorCode.UNKNOWN_SERVER_ERROR)
     pending.refuse(position, error)

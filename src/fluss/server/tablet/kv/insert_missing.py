@@ -85,7 +85,7 @@ class MissingRows:
         for start in range(0, len(keys), STEP_KEYS):
             await turns.yield_if_over()
             if self._committer.is_full:
-                text = "too many bytes are waiting for the disk; repeat the lookup later"
+                text = f"too many bytes ({self._committer.queued_bytes}) wait for the disk; repeat the lookup later"
                 raise FlussError(text, ErrorCode.KV_STORAGE_EXCEPTION)
             await self._queues.idle(local)
             check()

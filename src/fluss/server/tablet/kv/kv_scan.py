@@ -45,7 +45,7 @@ class ScanLimits:
 
 
 def scan_limits(config: ServerConfig) -> ScanLimits:
-    """The limits in a server's configuration."""
+    """Return the limits of scans that a server's configuration sets."""
     return ScanLimits(
         config.kv_scanner_ttl_ms,
         config.kv_scanner_expiration_interval_ms,
@@ -56,7 +56,7 @@ def scan_limits(config: ServerConfig) -> ScanLimits:
 
 
 class Scanner:
-    """One scan in progress."""
+    """An open scan: its position in the rows, its user, and the number of the next call."""
 
     __slots__ = (
         "bucket",

@@ -96,7 +96,8 @@ class LookupApi:
         wanted = list(dict.fromkeys(keys))
         if len(wanted) > MAX_INSERTED_KEYS:
             raise FlussError(
-                f"a lookup may insert at most {MAX_INSERTED_KEYS} rows into a bucket, got {len(wanted)} keys",
+                f"a lookup may insert at most {MAX_INSERTED_KEYS} rows into a bucket, got {len(wanted)} keys; send "
+                "several requests",
                 ErrorCode.RECORD_TOO_LARGE_EXCEPTION,
             )
         found = _get(store, wanted)

@@ -63,7 +63,7 @@ class PrefixLookupApi:
         return b"".join(pieces)
 
     async def _list(self, context: RequestContext, bucket: TableBucket, prefix: bytes, max_bytes: int) -> bytes:
-        """The encoded values of one prefix."""
+        """Return the values of all keys that begin with a prefix, encoded for the answer."""
         local, store = self._reads.store(bucket)
         cursor = RowCursor(local, store, prefix, end_of_prefix(prefix))
         pieces: list[bytes] = []

@@ -131,7 +131,10 @@ class KvWriter:
         """Check a batch and prepare its merge; returns the earlier append if the batch is repeated."""
         kv, rules = local.opened_kv(), self.rules(entry)
         if header.schema_id not in entry.schemas:
-            text = f"unknown schema id {header.schema_id} of {entry.path}; the newest is {entry.schema_id}"
+            text = (
+                f"unknown schema id {header.schema_id} of {entry.path}, whose newest is {entry.schema_id}; refresh the "
+                "metadata"
+            )
             raise FlussError(text, ErrorCode.SCHEMA_NOT_EXIST)
         merger = merger_for(
             rules, target_columns, partial(self._numbers.next_number, rules, local.bucket), overwrite=overwrite
@@ -163,7 +166,7 @@ class _Put(NamedTuple):
         return _as_replayed(self.rules, outcome) if self.rules.format.may_change_values else outcome
 
     def changelog(self, outcome: MergeResult) -> bytearray:
-        """Encode the changelog batch."""
+        """Encode the changelog rows of the put as one batch."""
         return self.rules.format.changelog.encode(
             outcome.columns,
             outcome.change_types,

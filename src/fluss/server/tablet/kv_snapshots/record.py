@@ -53,7 +53,7 @@ class SnapshotRecord:
 
 
 def record_to_json(record: SnapshotRecord) -> bytes:
-    """Encode a record."""
+    """Encode a record as the content of `kv-snapshots.json`."""
     node: dict[str, Any] = {
         "version": RECORD_VERSION,
         "database": record.path.database_name,

@@ -108,7 +108,8 @@ class BatchChecks:
             schema_id = header.schema_id
             if schema_id not in entry.schemas:
                 raise FlussError(
-                    f"unknown schema id {schema_id} of a batch for {entry.path}; the newest is {entry.schema_id}",
+                    f"unknown schema id {schema_id} of a batch for {entry.path}, whose newest is {entry.schema_id}; "
+                    "refresh the metadata",
                     ErrorCode.SCHEMA_NOT_EXIST,
                 )
             if not header.record_count:

@@ -155,7 +155,7 @@ class FetchApi:
 
 def _refuse_follower(plan: FetchPlan, server_id: int) -> None:
     error = FlussError(
-        f"server {server_id} is not a follower: a server on one machine has no replicas",
+        f"server {server_id} is not a follower, because a server on one machine has no replicas; fetch as a client",
         ErrorCode.NOT_LEADER_OR_FOLLOWER,
     )
     for table in plan.tables:

@@ -43,7 +43,7 @@ class FetchAnswer:
         self.is_final = False
 
     def pieces(self) -> list[BytesLike]:
-        """The encoded response."""
+        """Return the encoded response, as pieces that are sent one after the other."""
         return fetch_response_pieces(self.tables)
 
 

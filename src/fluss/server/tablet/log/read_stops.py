@@ -26,7 +26,7 @@ NO_STOP = 0
 
 
 class ConnectionStops:
-    """The stops of one connection."""
+    """The stops of one connection, by bucket."""
 
     __slots__ = ("_stops",)
 

@@ -206,7 +206,8 @@ class BucketFiles:
             )
         else:
             failure = FlussError(
-                f"cannot stage rows for {self._name}: {error}; the attempt was given up, nothing was committed",
+                f"cannot stage rows for {self._name}: {error}. The attempt was given up and nothing was committed; "
+                "stage the rows again with a new writer id",
                 ErrorCode.STORAGE_EXCEPTION if os.path.isdir(self._directory) else ErrorCode.TABLE_NOT_EXIST,
             )
         logger.warning("%s", failure.message)
@@ -275,7 +276,7 @@ class BucketFiles:
                 continue
 
     def forget(self) -> None:
-        """Uncount the files of a bucket that is gone."""
+        """Subtract the files of a bucket that is gone from the bytes of the tablet."""
         for file in (self._files or {}).values():
             self._count(file, -file.counted)
         self._files = {}

@@ -77,7 +77,7 @@ class StagingWorkers:
             try:
                 return work(bucket_files)
             except OSError as error:
-                text = f"cannot read or write staged rows of {local.name}: {error}"
+                text = f"cannot read or write staged rows of {local.name}: {error}; check the disk"
                 raise FlussError(text, ErrorCode.STORAGE_EXCEPTION) from error
 
         future = start_work(self._thread(local.bucket), run)

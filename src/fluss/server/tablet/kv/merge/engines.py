@@ -22,7 +22,7 @@ from fluss.server.tablet.kv.merge.put_batch import Row, RowMerger
 
 
 class LastRowMerger:
-    """The last write wins."""
+    """Merges without a merge engine: the last write of a key wins."""
 
     def insert(self, new: Row) -> Row:
         return new
@@ -35,7 +35,7 @@ class LastRowMerger:
 
 
 class FirstRowMerger(LastRowMerger):
-    """The first write of a key wins."""
+    """Merges by the engine `first_row`: the first write of a key wins."""
 
     def update(self, old: Row, new: Row) -> Row:
         return old
@@ -46,7 +46,7 @@ class FirstRowMerger(LastRowMerger):
 
 
 class VersionedMerger(LastRowMerger):
-    """The row with the highest version wins, the later one of equal versions. A null version is the lowest."""
+    """Merges by the engine `versioned`: the highest version wins, of equal ones the later. Null is the lowest."""
 
     def __init__(self, position: int) -> None:
         self._position = position
