@@ -50,7 +50,7 @@ def _check_database_of_table(authorizer: Authorizer, context: RequestContext, re
 
 
 def _check_table(authorizer: Authorizer, context: RequestContext, request: Any) -> None:
-    """An unknown table id is left to the handler, whose error makes clients ask for the new id."""
+    """Check a table given by path or id. An unknown id is left to the handler, whose error makes clients refresh it."""
     if "table_path" in request.DESCRIPTOR.fields_by_name:
         authorizer.check_table(context, table_path(request.table_path))
     else:

@@ -55,7 +55,7 @@ class TieringEntry:
 
 
 class LakeRecords:
-    """The lake tables of the catalog. Called by the thread that owns the catalog file."""
+    """Snapshots, offsets and tiering of the lake in the catalog. Called by the thread that owns the catalog file."""
 
     def __init__(self, file: DatabaseFile) -> None:
         self._file = file

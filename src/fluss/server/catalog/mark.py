@@ -44,7 +44,7 @@ class CatalogMark:
     """Descriptors by name, as in the catalog; None for one that was left out."""
 
     def ahead_of(self, counters: Mapping[str, int]) -> list[str]:
-        """Return the names of the counters that a catalog has not reached."""
+        """Return the names of the counters that are higher in this mark than in a catalog."""
         return [name for name, value in self.counters.items() if counters.get(name, 0) < value]
 
 

@@ -105,7 +105,7 @@ class StagedOwners:
             )
 
     def _count_room(self, connection: sqlite3.Connection, table_id: int, now_ms: int) -> int:
-        """How many names may be claimed before the next count, because counting is slow."""
+        """Return how many names may be claimed before they have to be counted again; counting is slow."""
         (undecided,) = connection.execute(  # a lower bound: it assumes that all decided names have owners
             "SELECT (SELECT count(*) FROM staged_owners WHERE table_id = ?1)"
             " - (SELECT count(*) FROM staged_transactions WHERE table_id = ?1)",

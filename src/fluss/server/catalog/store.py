@@ -182,7 +182,7 @@ class CatalogStore:
         self.on_table_change(table_id)
 
     def _delete_table(self, connection: sqlite3.Connection, table_id: int, change: int) -> None:
-        # Its schemas and partitions are deleted too (ON DELETE CASCADE).
+        # The schemas and partitions of the table are deleted too (ON DELETE CASCADE).
         connection.execute("DELETE FROM tables WHERE table_id = ?", (table_id,))
         connection.execute("DELETE FROM counters WHERE name = ?", (row_number_counter(table_id),))
         self.file.add_tombstone(change, TABLE_KIND, str(table_id))

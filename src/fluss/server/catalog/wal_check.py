@@ -89,7 +89,7 @@ def _first_lost(start: tuple[int, int], frames: Iterable[_Frame], order: str) ->
         if not frame.is_ours or frame.stored not in sums:
             damaged, commits = frame.number if damaged is None else damaged, 0
         if damaged is not None:
-            commits += frame.is_ours and frame.is_commit  # otherwise it is from before the log was restarted
+            commits += frame.is_ours and frame.is_commit  # other frames are from before the log was restarted
             most = max(most, commits)
         before, computed = frame.stored, sums[0]
     return WalDamage(damaged, most) if damaged is not None and most > 1 else None

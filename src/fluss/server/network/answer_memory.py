@@ -4,8 +4,8 @@ Theory. A large answer takes memory twice: while its handler collects rows, and 
 report what they have collected (`RequestContext.collect`); what is queued for a peer is known here. Small answers are
 not counted.
 
-- A connection collects one large answer at a time; its next requests are not read meanwhile. They would not be answered
-  sooner otherwise, since the peer has to receive the first answer before the second.
+- A connection collects one large answer at a time; its next requests are not read meanwhile. Reading them earlier would
+  not answer them sooner, since the peer has to receive the first answer before the second.
 - When the answers of all connections together reach the limit of the process, requests that answer with rows wait,
   and of those under way only the oldest continues (`RequestContext.room`), so that one can always finish. Writes and
   all other requests are served. Peers that do not read their answers are soon disconnected.

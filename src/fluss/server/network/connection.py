@@ -78,7 +78,7 @@ class Connection(asyncio.BufferedProtocol):
     # ---- the transport's calls ----
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        """The peer is connected; the server may still refuse it."""
+        """Register a connection that was just accepted; the server may refuse it."""
         self._transport = cast(asyncio.Transport, transport)
         peer = transport.get_extra_info("peername")
         self.client_host = str(peer[0]) if peer else ""
@@ -179,7 +179,7 @@ class Connection(asyncio.BufferedProtocol):
                 self._begin_big(view[start:end], size)
                 return
         if not self._pending:
-            self.progress_at = self.server.now  # a small frame has its time from its first byte on
+            self.progress_at = self.server.now  # the time limit of a small frame starts at its first byte
         self._pending = bytes(view[start:end])
 
     def _is_acceptable(self, view: memoryview, start: int, end: int, size: int) -> bool:
@@ -263,12 +263,12 @@ class Connection(asyncio.BufferedProtocol):
         self._hold |= reason
 
     def release_hold(self, reason: Hold) -> None:
-        """Remove a reason; when it was the last one, continue soon."""
+        """Remove a reason not to read; if it was the last one, continue soon."""
         if not self._hold & reason:
             return
         self._hold &= ~reason
         if not self._hold and not self._continue_is_scheduled and not self.is_closing:
-            # Not immediately: the caller may be waking many connections.
+            # Continue in a later step, because the caller may be waking many connections.
             self._continue_is_scheduled = True
             self._loop.call_soon(self._continue)
 
@@ -323,7 +323,7 @@ class Connection(asyncio.BufferedProtocol):
         self.answers.queued(size)
 
     def flush_later(self) -> None:
-        """Write at the end of this loop iteration everything that is queued by then."""
+        """Write everything that is queued by the end of this iteration of the event loop."""
         if self._out and not self._flush_is_scheduled:
             self._flush_is_scheduled = True
             self._loop.call_soon(self._flush)

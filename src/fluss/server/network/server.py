@@ -110,7 +110,8 @@ class NetworkServer:
         """Accept connections on all listeners."""
         if sys.platform == "win32" and not isinstance(self.loop, asyncio.SelectorEventLoop):
             # The proactor loop fills a buffer some time after requesting it, so buffers could not be shared.
-            raise FlussError("on Windows the server requires a selector event loop", ErrorCode.INVALID_CONFIG_EXCEPTION)
+            text = f"on Windows the server requires asyncio.SelectorEventLoop, got {type(self.loop).__name__}"
+            raise FlussError(text, ErrorCode.INVALID_CONFIG_EXCEPTION)
         for listener in self._listeners:
             server = await self.loop.create_server(
                 lambda listener=listener: Connection(self, listener),  # type: ignore[misc]

@@ -89,7 +89,7 @@ class DataDirectory:
             return {}
 
     def write_ports(self, ports: dict[str, dict[str, int]]) -> None:
-        """Store the ports. A crash leaves the old file or the new one; without it, the next run gets other ports."""
+        """Store the ports of this run. A crash leaves the old or the new file; without one, the next run has others."""
         if self.read_ports() == ports:
             return
         new = self.path / f"{PORTS_FILE_NAME}.new"

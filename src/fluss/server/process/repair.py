@@ -212,12 +212,13 @@ def _fill(store: CatalogStore, plan: CatalogPlan, *, forget_staged: bool) -> Non
         for table_id in plan.dropped:
             connection.execute("DELETE FROM tables WHERE table_id = ?", (table_id,))
             store.drops.note(TABLE_KIND, table_id, file.counter("change"))
-        for record in sorted(plan.restored, key=lambda record: -record.change):  # newest first: it defines its database
+        # The newest record comes first, because it defines the database.
+        for record in sorted(plan.restored, key=lambda record: -record.change):
             clash = connection.execute(
                 "SELECT table_id FROM tables WHERE database_name = ? AND table_name = ? AND table_id != ?",
                 (record.database_name, record.table_name, record.table_id),
             ).fetchone()
-            if clash is not None:  # dropped after the copy, and created again
+            if clash is not None:  # the table of the copy was dropped later, and its name used again
                 connection.execute("DELETE FROM tables WHERE table_id = ?", clash)
             put_table(file, record)
         _put_databases(file, plan)

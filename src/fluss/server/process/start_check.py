@@ -44,7 +44,7 @@ NAMED_LIMIT = 5
 
 
 def check_tables(data_dir: Path) -> None:
-    """Check all directories of tables; code 26 if the catalog cannot be theirs."""
+    """Check that the catalog belongs to the directories of tables; code 26 if it does not."""
     found = [item for item in list_directories(data_dir / DATA_DIRECTORY_NAME) if not item.is_marked]
     mark = read_mark(data_dir)
     if not found and mark is None:

@@ -212,7 +212,7 @@ class Supervisor:
         now = time.monotonic()
         away = (
             now - self._checked_at - 2 * BEAT_SECONDS
-        )  # it was stopped together with its children, or the machine is overloaded
+        )  # the supervisor was stopped together with its children, or the machine is overloaded
         self._checked_at = now
         for child in self._children:
             if away > 0:
@@ -233,7 +233,7 @@ class Supervisor:
             if silent >= self._hang_seconds:
                 logger.error("%s: no heartbeat for %.0f s, killing it; nothing acknowledged is lost", name, silent)
                 os.kill(child.process_id, signal.SIGKILL)
-                child.last_heartbeat_at = now  # it may take a moment to die
+                child.last_heartbeat_at = now  # the child may take a moment to die
 
     def _reap(self) -> None:
         for child in self._children:

@@ -1,8 +1,9 @@
 """Long work of a process in steps: one time slice of about ten milliseconds per iteration of the event loop.
 
-`time_slices` is for the work of a single request. This is for work that one request can start many times, such as puts
-into a hundred buckets: if each were a task, other requests would wait for a time slice of every one of them. Here all
-wait in one queue, and only the first gets a time slice between two polls of the sockets; then it goes to the end.
+`time_slices` is for the work of a single request. `LongWork` is for work that one request can start many times, such as
+puts into a hundred buckets: if each were a task, other requests would wait for a time slice of every one of them. Here
+all work waits in one queue, and only the first item gets a time slice between two polls of the sockets; then it goes to
+the end of the queue.
 
 Work is an iterator, each step of which should take a few milliseconds. It handles its own errors. Everything runs in
 the event loop's thread.

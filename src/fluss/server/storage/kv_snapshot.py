@@ -54,7 +54,7 @@ class CompletedSnapshot:
 
 
 def snapshot_to_json(snapshot: CompletedSnapshot, *, with_checksums: bool = False) -> bytes:
-    """Encode the document; `with_checksums` is only for the catalog."""
+    """Encode the document of a snapshot; `with_checksums` is only for the catalog."""
     node: dict[str, Any] = {"version": DOCUMENT_VERSION, "table_id": snapshot.bucket.table_id}
     if snapshot.bucket.partition_id is not None:
         node["partition_id"] = snapshot.bucket.partition_id
@@ -77,7 +77,7 @@ def snapshot_to_json(snapshot: CompletedSnapshot, *, with_checksums: bool = Fals
 
 
 def snapshot_from_json(document: bytes | str) -> CompletedSnapshot:
-    """Decode a document; ValueError if it is invalid, FlussError if a later version wrote it."""
+    """Decode the document of a snapshot; ValueError if it is invalid, FlussError if a later version wrote it."""
     try:
         node = json.loads(document)
         refuse_newer("description of a kv snapshot", node["version"], DOCUMENT_VERSION)

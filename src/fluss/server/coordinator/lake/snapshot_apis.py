@@ -47,7 +47,7 @@ class LakeSnapshotApis:
     async def prepare(
         self, context: RequestContext, request: pb.PrepareLakeTableSnapshotRequest
     ) -> pb.PrepareLakeTableSnapshotResponse:
-        """Write one file per table; an error is reported for its table only."""
+        """Write one offsets file per table; an error is reported for its own table only."""
         response = pb.PrepareLakeTableSnapshotResponse()
         time_slices = TimeSlices()
         for table in request.bucket_offsets:

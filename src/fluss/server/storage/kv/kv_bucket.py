@@ -212,7 +212,7 @@ class KvBucket:
             self._pending.take_up_to(offset)
             self._flush_if_due(puts)
         except Exception as error:
-            # These rows are no longer in a buffer: whatever went wrong, the note must not move past them.
+            # These rows are no longer in a buffer, so after any error the note must not move past them.
             self._pending.take_up_to(offset)
             text = f"cannot store rows in {self._store.directory}: {error!r}; the bucket is opened again, retry later"
             self._store.failure = self._store.failure or FlussError(text, ErrorCode.KV_STORAGE_EXCEPTION)

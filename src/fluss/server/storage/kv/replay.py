@@ -94,7 +94,7 @@ def _mismatch(store: KvStore, log: BucketLog) -> str:
 
 def _rebuild(directory: Path, log: BucketLog, resources: KvResources, restore: Restore | None, reason: str) -> KvStore:
     restored = directory.with_name(directory.name + _RESTORED_SUFFIX)
-    remove(restored)  # of an attempt that was cut short
+    remove(restored)  # an earlier attempt may have been cut short
     found = restore is not None and restore(restored, log.local_start_offset, log.log_end_offset)
     if not found and log.local_start_offset > 0:
         text = (

@@ -214,7 +214,7 @@ class BucketLog:
     # --- reports of the commit thread, in the loop thread --------------------------------------------------------
 
     def on_committed(self, appends: list[Append], synced: bool) -> None:
-        """Show and acknowledge the oldest pending appends, which are now as durable as `log.flush` asks for."""
+        """Make the oldest pending appends, now as durable as `log.flush` asks for, readable, and acknowledge them."""
         if self.is_closed:
             return
         for append in appends:

@@ -255,7 +255,7 @@ class Committer:
             try:
                 self._round()
             except Exception as error:
-                # Whatever it was, the thread has to continue: all callers depend on it.
+                # The thread has to continue after any error: all callers depend on it.
                 self._fail_group(error)
         self._sync(list(self._unsynced))
         self._helpers.close()

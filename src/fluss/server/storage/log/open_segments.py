@@ -79,7 +79,7 @@ class OpenSegment:
 
 
 class OpenSegments:
-    """The cache. One per process, shared by all bucket logs."""
+    """The cache of open segments. One per process, shared by all bucket logs."""
 
     def __init__(self, files: FileSystem, max_segments: int) -> None:
         self._files = files

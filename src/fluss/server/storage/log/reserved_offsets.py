@@ -49,7 +49,7 @@ _logger = logging.getLogger(__name__)
 
 
 class ReservedOffsets(NamedTuple):
-    """The content of the file. With `reserved_until` 0, every offset that was shown is on disk."""
+    """The content of `bucket.offsets`. With `reserved_until` 0, every offset that was shown is on disk."""
 
     reserved_until: int = 0
     boot_id: str = ""
@@ -66,7 +66,7 @@ def encode_reserved(reserved: ReservedOffsets) -> bytes:
 
 
 def decode_reserved(content: bytes, name: str = RESERVED_NAME) -> ReservedOffsets | None:
-    """Decode the file; None if it is damaged, FlussError if a later version wrote it."""
+    """Decode the content of `bucket.offsets`; None if it is damaged, FlussError if a later version wrote it."""
     body_size = len(content) - _CRC.size
     if body_size < _START.size or _CRC.unpack_from(content, body_size)[0] != crc32c(content, 0, body_size):
         return None
@@ -84,13 +84,13 @@ def decode_reserved(content: bytes, name: str = RESERVED_NAME) -> ReservedOffset
 
 
 def load_reserved(files: FileSystem, directory: str) -> ReservedOffsets | None:
-    """Read the file, which must exist; None if it is damaged."""
+    """Read `bucket.offsets` of a bucket, which must exist; None if it is damaged."""
     path = f"{directory}/{RESERVED_NAME}"
     return decode_reserved(files.read_file(path), path)
 
 
 def write_reserved(files: FileSystem, directory: str, reserved: ReservedOffsets) -> None:
-    """Write the file, or remove it if there is nothing to record. Durable when this returns."""
+    """Write `bucket.offsets`, or remove it if there is nothing to record. Durable when this returns."""
     path = f"{directory}/{RESERVED_NAME}"
     if reserved.reserved_until or reserved.lost:
         write_file_atomically(files, path, encode_reserved(reserved))

@@ -42,7 +42,7 @@ class BucketWaiter(Protocol):
     """A request that is notified when a bucket has more to read, or is gone."""
 
     def bucket_changed(self) -> None:
-        """Called in the loop; may remove itself from the bucket."""
+        """Called in the loop after each change of the bucket; may remove the waiter from the bucket."""
 
 
 class LocalBucket:

@@ -228,7 +228,7 @@ class WriteApi(ABC):
         self._long_work = registry.long_work
 
     def handle(self, context: RequestContext, request: ProduceRequest) -> Awaitable[Reply]:
-        """Append to all buckets that accept it; the answer is sent when all results are there.
+        """Append the records to all buckets that accept them; the answer is sent when all results are there.
 
         FlussError 3 or 21 for a request that no client sends: one that names a bucket twice, or more than exist.
         """

@@ -34,7 +34,7 @@ class PrefixLookupApi:
         self._reads = reads
 
     async def prefix_lookup(self, context: RequestContext, request: pb.PrefixLookupRequest) -> Reply:
-        """One result per bucket; every error belongs to a bucket."""
+        """Look up the prefixes of each bucket; an error is the result of its bucket."""
 
         async def rows(bucket: TableBucket, item: pb.PbPrefixLookupReqForBucket, max_bytes: int) -> bytes:
             return await self._lists(context, bucket, item.keys, max_bytes)

@@ -253,7 +253,7 @@ class PutApi(WriteApi):
         self._queues = queues
 
     def put_kv(self, context: RequestContext, request: ProduceRequest) -> Awaitable[Reply]:
-        """Merge and append to all buckets that accept it; the answer is sent when all results are there."""
+        """Merge the records into all buckets that accept them; the answer is sent when all results are there."""
         return self.handle(context, request)
 
     def _table_error(self, context: RequestContext, entry: TableEntry) -> FlussError | None:
@@ -318,7 +318,7 @@ class PutApi(WriteApi):
 def _answer(error: Exception, write: BucketWrite, pending: PendingWrite) -> Exception:
     """The error that is sent to the client for an exception during a put, with a code that the client handles well."""
     if isinstance(error, EmptyKeyError):
-        # Not the code for a damaged batch, with which a client would retry forever.
+        # The code for a damaged batch would make a client retry forever.
         text = f"{write.local.name}: {error}; in a table with Iceberg keys the primary key must not be an empty string"
         return FlussError(text, ErrorCode.UNKNOWN_SERVER_ERROR)
     if isinstance(error, CorruptBatch):

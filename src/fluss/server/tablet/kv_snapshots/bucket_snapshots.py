@@ -254,7 +254,7 @@ class BucketSnapshots:
 
 def destroy_remote(store: RemoteStore, record: SnapshotRecord) -> None:
     """Delete all snapshots of a bucket in the current store only: a copied data directory must not delete another's."""
-    # Even if no object is left: an object store may keep markers of directories that were used.
+    # The directory is deleted even if no object is left: an object store may keep markers of directories.
     if record.next_snapshot_id > 0:
         directory = store.tablet_directory(record.path, record.bucket, record.partition_name, REMOTE_KIND)
         store.delete_directory(directory)

@@ -39,7 +39,7 @@ class UploadedFile(NamedTuple):
 
 @dataclass(frozen=True)
 class SnapshotRecord:
-    """The content of the file. Object names are relative to `tablet_directory`."""
+    """The content of `kv-snapshots.json`. Object names are relative to `tablet_directory`."""
 
     path: TablePath
     bucket: TableBucket

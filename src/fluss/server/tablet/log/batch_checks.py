@@ -95,7 +95,7 @@ class _Form:
 
 
 class BatchChecks:
-    """Checks batches. The last form of each schema of a table is cached in the table's entry."""
+    """Checks arriving batches. The last form of each schema of a table is cached in the table's entry."""
 
     def __init__(self, *, full: bool = False) -> None:
         self._full = full

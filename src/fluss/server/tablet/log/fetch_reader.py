@@ -115,7 +115,7 @@ def _read_bucket(
     message.high_watermark = high_watermark
     message.log_start_offset = 0
     stop = NO_STOP
-    if table.batch_filter is not None:  # even if there is nothing to read yet: the stop must be the end as of now
+    if table.batch_filter is not None:  # also if there is nothing to read yet, since the stop must be the end as of now
         stop = plan.stops.stop(item.bucket, offset, earliest_offset(log, remote), high_watermark)
     budget = min(remaining, item.max_bytes)
     if offset >= high_watermark or (budget < MIN_BUDGET_BYTES and not is_first):

@@ -58,7 +58,7 @@ class LimitScanApi:
         self._kv_reads = KvReads(registry, access)
 
     def limit_scan(self, context: RequestContext, request: pb.LimitScanRequest) -> Reply | Awaitable[Reply]:
-        """Answer the request; errors are part of the response."""
+        """Return the last rows of a log, or the first rows of a primary-key bucket; errors are part of the response."""
         self._registry.follow_catalog()
         bucket = TableBucket(
             request.table_id, request.partition_id if request.HasField("partition_id") else None, request.bucket_id

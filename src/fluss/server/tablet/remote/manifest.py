@@ -37,7 +37,7 @@ class RemoteSegment:
     """One segment file in remote storage; `end_offset` is exclusive.
 
     `written_ms` is the time at which its newest row was written, if `max_timestamp` is later because a clock was ahead.
-    It only affects the age. Servers that do not know the field keep rows longer, so it needs no new version.
+    The field only affects the age. Servers that do not know it keep rows longer, so it needs no new version.
     """
 
     segment_id: str

@@ -307,9 +307,9 @@ def read_record(bucket_directory: Path) -> RemoteRecord | None:
 
 
 def destroy_remote(store: RemoteStore, record: RemoteRecord) -> None:
-    """Delete all remote objects of a bucket.
+    """Delete all remote objects of a bucket in the current store.
 
-    Only in the current store, wherever the record was written: a copied data directory must not delete the original's.
+    Objects in another store that the record names are kept: they may belong to the original of a copied data directory.
     """
     if record.manifest_id is not None or record.has_garbage:
         manifest = record.manifest

@@ -240,7 +240,7 @@ class BucketFiles:
             directory = staging_directory(self._directory)
             self._io.sync_directory(directory)
             if not self._directories_synced:
-                make_directories(self._io, directory)  # they exist: their names are synced
+                make_directories(self._io, directory)  # the directories exist, so this only syncs their names
                 self._directories_synced = True
 
     def _sync(self, file: _StagedFile, writer_id: int) -> None:

@@ -71,7 +71,7 @@ class VersionedMerger(LastRowMerger):
 
 
 class NumberingMerger:
-    """Fills the auto-increment column of rows that are inserted, around another merger."""
+    """Wraps another merger, and fills the auto-increment column of inserted rows."""
 
     def __init__(self, inner: RowMerger, position: int, next_number: Callable[[], int]) -> None:
         self._inner = inner
