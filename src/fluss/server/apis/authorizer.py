@@ -104,7 +104,7 @@ class Authorizer:
             raise _refused(context, str(resource))
 
     def check_unnamed(self, context: RequestContext, resource: Resource) -> None:
-        """`check` for a resource that the request does not name; the error names it only if the caller may see it."""
+        """`check` a resource that the request does not name. The error names it only if the caller may see it."""
         if not self.permits(context, resource):
             seen = self.allows(context, Operation.DESCRIBE, resource)
             raise _refused(context, str(resource) if seen else f"this {resource.resource_type.name.lower()}")

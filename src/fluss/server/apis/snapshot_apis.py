@@ -119,7 +119,7 @@ class SnapshotApis:
     def get_file_system_security_token(
         self, context: RequestContext, request: pb.GetFileSystemSecurityTokenRequest
     ) -> pb.GetFileSystemSecurityTokenResponse:
-        """Return what clients need to open remote segments; for local files that is nothing.
+        """Return the options that clients need to open remote segments; for local files there are none.
 
         The server's own S3 keys are never handed out, since every reader gets this answer; an operator gives clients
         separate read-only keys with `s3.client.access-key` and `s3.client.secret-key`. A caller that may read nothing

@@ -37,7 +37,7 @@ class DropRecords:
         self._file.connection.execute("INSERT OR IGNORE INTO drops VALUES (?, ?, ?)", (kind, identifier, change))
 
     def contains(self, table_id: int, partition_id: int | None) -> bool:
-        """True if this version dropped the table or the partition, and its files may still exist."""
+        """True if there is a record that the table or the partition was dropped, so its files may still exist."""
         found = self._file.row(
             "SELECT 1 FROM drops WHERE (kind = 'table' AND id = ?) OR (kind = 'partition' AND id = ?)",
             (table_id, partition_id),

@@ -95,7 +95,7 @@ class LakeRecords:
             return {path for each in gone for path in each.paths} - needed
 
     def reset(self, table_id: int, entry: LakeSnapshotEntry | None) -> None:
-        """Replace all snapshots and offsets by the newest snapshot in the lake, for a table whose lake is enabled."""
+        """Replace all snapshots and offsets of a table by the newest snapshot in the lake, when its lake is enabled."""
         with self._file.transaction() as connection:
             connection.execute("DELETE FROM lake_offsets WHERE table_id = ?", (table_id,))
             connection.execute("DELETE FROM lake_snapshots WHERE table_id = ?", (table_id,))

@@ -35,7 +35,7 @@ DATABASES_LIMIT_CHARACTERS = 256 * 1024
 
 @dataclass(frozen=True)
 class CatalogMark:
-    """The counters of a catalog, and whether they were recorded in this directory (and not in one it is a copy of)."""
+    """The counters of a catalog, and whether they were recorded in this directory or in one that was copied to it."""
 
     catalog_id: int
     counters: Mapping[str, int]

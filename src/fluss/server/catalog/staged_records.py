@@ -52,7 +52,7 @@ class StagedWork(NamedTuple):
 
 
 class Decision(NamedTuple):
-    """Whether a batch was accepted by this call or an earlier attempt of it, and the last decided batch."""
+    """The result of `decide`: True if this call, or an earlier one with its token, was accepted; the last batch id."""
 
     accepted: bool
     last_batch_id: int

@@ -230,7 +230,7 @@ class CatalogStore:
 
     @property
     def catalog_id(self) -> int:
-        """A random number that identifies this catalog; 0 while it has none."""
+        """A random number that identifies this catalog; 0 if none has been assigned yet."""
         return self.file.counter(CATALOG_ID_COUNTER)
 
     def ensure_catalog_id(self) -> None:

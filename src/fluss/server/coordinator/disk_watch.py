@@ -1,6 +1,6 @@
 """Logs that the disk of the data directory is filling up, before writes are refused.
 
-One line when a level is reached and one when there is space again, not one per check.
+It logs one line when a level is reached and one when there is space again, not one per check.
 """
 
 from __future__ import annotations

@@ -257,7 +257,7 @@ class Connection(asyncio.BufferedProtocol):
         self._loop.call_soon(self.release_hold, Hold.TURN)
 
     def hold(self, reason: Hold) -> None:
-        """Stop reading and serving until `release_hold` is called for this reason, and for all others."""
+        """Stop reading and serving for a reason, until `release_hold` has removed it and all others."""
         if not self._hold and self._transport is not None and not self.is_closing:
             self._transport.pause_reading()
         self._hold |= reason

@@ -92,9 +92,9 @@ class Dispatcher:
         return answer.SerializeToString()
 
     def refuse_size(self, view: memoryview, start: int, size: int) -> tuple[int, int, str] | None:
-        """Return (request id, code, message) for a frame above the control limit that is no write, else None.
+        """Return the error (request id, code, message) for a large frame, whose header begins at `start`.
 
-        Its header begins at `start`.
+        Return None for a write, which may be that large.
         """
         api_key, _, request_id = _HEADER.unpack_from(view, start)
         route = self._routes.get(api_key)

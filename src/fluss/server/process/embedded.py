@@ -1,9 +1,9 @@
 """A server inside a program: a thread with its own event loop runs the coordinator and the tablets.
 
-Theory. The constructor of `EmbeddedCluster` starts it and `close` ends it; the owner calls both, from one thread at a
-time. In between, the private thread owns the loop and all roles; the owner only reads addresses. The data directory is
-locked as by a standalone server, so only one server serves it at a time. A cluster that was not closed is closed at
-interpreter exit; after a kill, the directory recovers like any other.
+Theory. The constructor of `EmbeddedCluster` starts the server and `close` stops it; the owner calls both, from one
+thread at a time. In between, the private thread owns the loop and all roles; the owner only reads addresses. The data
+directory is locked as by a standalone server, so only one server serves it at a time. A cluster that was not closed is
+closed at interpreter exit; after a kill, the directory recovers like any other.
 """
 
 from __future__ import annotations
@@ -41,8 +41,8 @@ _open_clusters: weakref.WeakSet[EmbeddedCluster] = weakref.WeakSet()
 def _close_at_exit(cluster: EmbeddedCluster) -> None:
     """Close the cluster when the interpreter exits, while executors still accept work.
 
-    `atexit` is too late for that: the threading module shuts executors down before. Its own hooks run in the reverse
-    order of their registration; on a Python without such hooks, `atexit` is the fallback.
+    `atexit` is too late for that, because the threading module has shut executors down by then. That module's hooks run
+    in the reverse order of their registration; on a Python without such hooks, `atexit` is the fallback.
     """
     _register_exit_hook()
     _open_clusters.add(cluster)

@@ -9,9 +9,10 @@ against `CRASH_LOOP_LIMIT_DEATHS`; being ready clears the count. The delay grows
 cannot start does not occupy a processor, while a ready role that is killed is restarted at once. During the first start
 of the server, an exit code that means "cannot start" ends everything, because a user is waiting for that message.
 
-A child sends a heartbeat every second (`fluss.server.runtime.heartbeat`). After half of `hang_seconds` without one, it
-is told to write its stacks to the log; after all of it, it is killed and restarted: clients wait for a role that comes
-back, but would wait forever for one that hangs. Time in which the supervisor itself did not run does not count.
+A child sends a heartbeat every second (`fluss.server.runtime.heartbeat`). After half of `hang_seconds` without one, a
+signal makes it write its stacks to the log; after all of it, the child is killed and restarted: clients wait for a role
+that comes back, but would wait forever for one that hangs. Time in which the supervisor itself did not run does not
+count.
 
 Invariants: the ready line is printed once, when every role serves; signal handlers only record the signal, and the loop
 of `Supervisor.run` acts on it; each child gets only its own end of the life line, so however the supervisor dies, all

@@ -5,8 +5,8 @@ puts into a hundred buckets: if each were a task, other requests would wait for 
 all work waits in one queue, and only the first item gets a time slice between two polls of the sockets; then it goes to
 the end of the queue.
 
-Work is an iterator, each step of which should take a few milliseconds. It handles its own errors. Everything runs in
-the event loop's thread.
+Work is an iterator, each step of which should take a few milliseconds and handle its own errors. Everything runs in the
+event loop's thread.
 """
 
 from __future__ import annotations

@@ -82,7 +82,7 @@ class Login:
         self.failures = 0
 
     def authenticate(self, mechanism: str, token: bytes) -> bool:
-        """Handle an AUTHENTICATE. True if it logged in (answer with an empty challenge), False if nothing changed."""
+        """Handle AUTHENTICATE. True if the peer has logged in (answer an empty challenge), False if nothing changed."""
         if self._credentials is None:
             if mechanism.upper() == "PLAINTEXT":
                 return False

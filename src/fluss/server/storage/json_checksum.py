@@ -1,4 +1,4 @@
-"""Checksums inside JSON documents: with a flipped bit in a number or a name, a document is still valid JSON."""
+"""Checksums inside JSON documents, because a document with a flipped bit may still be valid JSON."""
 
 from __future__ import annotations
 

@@ -114,7 +114,7 @@ def staged_writer_ids(files: FileSystem, bucket_directory: str) -> list[int]:
 
 
 def check_staged_versions(files: FileSystem, bucket_directory: str, writer_ids: Iterable[int]) -> None:
-    """Raise FlussError if a later version wrote one of the files: it would be taken for an unfinished one."""
+    """Raise FlussError if a later version wrote one of the files, which would be taken for an unfinished file."""
     for writer_id in writer_ids:
         path = staged_path(bucket_directory, writer_id)
         descriptor = files.open_read(path)

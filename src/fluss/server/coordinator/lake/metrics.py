@@ -11,7 +11,7 @@ from fluss.server.coordinator.lake.tiering_states import TieringState, TieringSt
 
 @dataclass(frozen=True)
 class TieringMetrics:
-    """`tables` has the metrics of each table by name; times in milliseconds. Unknown metrics are absent."""
+    """Numbers of tables, and metrics of each table by name. Times are in milliseconds; unknown metrics are absent."""
 
     lakeTableCount: int  # noqa: N815 - names of the metrics
     pendingTablesCount: int  # noqa: N815

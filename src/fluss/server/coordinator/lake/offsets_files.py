@@ -45,7 +45,7 @@ class OffsetsFiles:
         return f"{self.directory(entry)}/{uuid.uuid4()}{OFFSETS_SUFFIX}"
 
     async def check_store(self) -> None:
-        """Log a warning now if remote storage is unusable; the first upload, hours later, would fail otherwise."""
+        """Log a warning now if remote storage is unusable; otherwise the first upload, hours later, would show it."""
         try:
             await self._work.run(f"opening remote.data.dir {self._store.root}", self._store.check_reachable)
         except (OSError, FlussError) as error:

@@ -85,7 +85,7 @@ class DatabaseApis:
         return self._remove_lake_files(tiered) if tiered else pb.DropDatabaseResponse()
 
     async def _drop_in_steps(self, name: str, tables: list[TableEntry]) -> pb.DropDatabaseResponse:
-        """Drop a database and its tables, also those created meanwhile, in steps between which others are served."""
+        """Drop a database in steps, between which other requests are served; tables created meanwhile go too."""
         tiered, time_slices = [], TimeSlices()
         for entry in tables:
             tiered += self._tiered([entry])

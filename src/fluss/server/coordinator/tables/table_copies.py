@@ -176,7 +176,7 @@ class TableCopies:
 
 
 def _is_unchanged(there: TableRecord | None, record: TableRecord) -> bool:
-    """True if the records are equal but for the change number, which changes of other tables raise too."""
+    """True if the records differ at most in the change number, which changes of other tables raise too."""
     if there is None:
         return False
     return {**vars(there), "change": 0} == {**vars(record), "change": 0}

@@ -36,7 +36,7 @@ _WRITE_BUFFER_BYTES = 64 * 1024
 
 
 class CheckpointFile(NamedTuple):
-    """One file. Two files of a store with the same name and `from_store` set have the same content."""
+    """One file of a checkpoint. With `from_store` set, files of a store with the same name have the same content."""
 
     path: Path
     size_bytes: int

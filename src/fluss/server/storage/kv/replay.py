@@ -1,9 +1,9 @@
 """Opening the store of a bucket and bringing it up to the end of its changelog.
 
 The `Applied` note in the store gives the changelog offset up to which it is complete. After a crash the store is
-usually behind: the rest is replayed. It has to be rebuilt if it is ahead of the log (power was lost, and the log, which
-was not synced with every write, lost its tail), if the log no longer has the offsets after the note, or if its files
-are missing or cannot be opened.
+usually behind: the rest is replayed. The store has to be rebuilt if it is ahead of the log (power was lost, and the
+log, which was not synced with every write, lost its tail), if the log no longer has the offsets after the note, or if
+the store's files are missing or cannot be opened.
 
 A rebuild starts from the newest available snapshot that matches the log (`Restore`), or else from an empty store, which
 needs the whole changelog. The changelog after the oldest snapshot is never deleted, nor any of it while there is no

@@ -266,7 +266,7 @@ class KvStore:
         return self._to_the_end(items, first_key, end)
 
     def _to_the_end(self, items: Iterator[tuple[bytes, bytes]], last_key: bytes, end: bytes | None) -> Iterator[Rows]:
-        """Yield lists of rows, each larger than the last: few rows are read for few, and all rows are read fast.
+        """Yield lists of rows, each longer than the one before, so that reading few rows and reading all is fast.
 
         At a damaged block the bindings stop as if there were no more rows, so the end is checked once more.
         """

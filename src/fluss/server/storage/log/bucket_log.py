@@ -125,7 +125,7 @@ class BucketLog:
         return self._accept(records, batches, now_ms, release)
 
     def check_writable(self) -> None:
-        """Raise the reason if the bucket accepts no more writes."""
+        """Raise the error that stopped the bucket, if it accepts no more writes."""
         if self._refusal is not None:
             raise FlussError(self._refusal.message, self._refusal.error_code)
 
@@ -198,7 +198,7 @@ class BucketLog:
         return segment
 
     def check_sequence(self, writer_id: int, sequence: int) -> Append | None:
-        """None if a writer's batch is the next one; its answer if it was accepted before; otherwise FlussError 31."""
+        """None if a writer's batch is the next one; its append if it was accepted before; otherwise FlussError 31."""
         repeated = None if writer_id == NO_WRITER_ID else self.writers.check(writer_id, sequence)
         return None if repeated is None else self._duplicate(repeated)
 
@@ -236,7 +236,7 @@ class BucketLog:
             append.settle_committed()
 
     def on_synced(self, last: Append | None) -> None:
-        """Handle that everything up to this append is on disk (flush modes other than always, and checkpoints)."""
+        """Called when everything up to an append is on disk (in flush modes other than always, and at checkpoints)."""
         if self.held is None or not self.held.holds_synced(last):
             self.note_synced(last)
 

@@ -4,7 +4,7 @@ States: idle -> syncing (flush modes other than always: the data has to reach th
 in the background thread) -> idle. A request that arrives meanwhile starts one more checkpoint afterwards. Loop thread
 only.
 
-`durable_*` is how far the log is known to be on disk; it never moves back. A checkpoint that cannot be written (full
+`durable_*` state how far the log is known to be on disk; they never decrease. A checkpoint that cannot be written (full
 disk) only makes a recovery longer: it is tried again after the checkpoint interval.
 """
 

@@ -119,7 +119,7 @@ class HeldCommits:
     def _fail(self, error: Exception) -> None:
         """Stop the bucket after a defect, as it is unknown what is stored. All held appends are answered with an error.
 
-        The next start stores them.
+        The next start stores their rows.
         """
         appends = [append for held in self._held for append in held.appends]
         self._held.clear()

@@ -114,7 +114,7 @@ def first_free_offset(reserved: ReservedOffsets | None, end_offset: int, boot_id
 
 
 def with_lost_range(reserved: ReservedOffsets, first: int, following: int) -> ReservedOffsets:
-    """The content while the filler is written. It has no boot id, so that the next start repeats it after a kill."""
+    """The content while the filler is written. It has no boot id: after a kill, the next start writes the filler."""
     kept = tuple(each for each in reserved.lost if each[0] < first)
     return ReservedOffsets(following, "", (*kept, (first, following)))
 
@@ -125,7 +125,7 @@ def lost_offsets(lost: tuple[tuple[int, int], ...], start: int) -> int:
 
 
 def offset_of_last_rows(lost: tuple[tuple[int, int], ...], end: int, limit: int) -> int:
-    """The offset of the first of the last `limit` rows before `end`; below the log's start if it has fewer."""
+    """The offset of the first of the last `limit` rows before `end`; below the log's start if there are fewer rows."""
     for first, following in reversed(lost):
         if following <= end - limit:
             break
@@ -135,10 +135,10 @@ def offset_of_last_rows(lost: tuple[tuple[int, int], ...], end: int, limit: int)
 
 
 class Reservation:
-    """The offsets that one bucket may show.
+    """The offsets of one bucket that readers may be shown.
 
     `reserve` is for the commit thread; `reserve_ahead` is for the loop and starts a job in the background. So appends
-    wait only for the first reservation, and if they are faster than the disk.
+    wait only for the first reservation, or when they come faster than the disk can store reservations.
     """
 
     def __init__(self, files: FileSystem, directory: str, lost: tuple[tuple[int, int], ...]) -> None:

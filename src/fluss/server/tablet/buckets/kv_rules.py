@@ -118,7 +118,7 @@ class KvRules:
 
 
 def rules_of(entry: TableEntry) -> KvRules:
-    """The rules of a primary-key table. They are cached in its entry, so that they go when the table is dropped."""
+    """Return the rules of a primary-key table. They are cached in its entry, so they go when the table is dropped."""
     rules: KvRules | None = entry.derived.get(KvRules)
     if rules is None:
         rules = entry.derived[KvRules] = KvRules(entry)

@@ -130,7 +130,7 @@ class BucketRegistry:
             )
 
     def when_open(self, buckets: Sequence[TableBucket], answer: Callable[[], Reply]) -> Reply | Awaitable[Reply]:
-        """Call `answer` now, or after the buckets that are being opened are settled. It handles their errors itself."""
+        """Call `answer` now, or when no bucket is being opened any more. `answer` handles errors of buckets itself."""
         opening = []
         for bucket in buckets:
             try:

@@ -253,7 +253,9 @@ class WriteApi(ABC):
             {(item.partition_id if item.HasField("partition_id") else None, item.bucket_id) for item in named}
         ) < len(named):
             raise FlussError(
-                "the write request names a bucket twice; send one request after the other", ErrorCode.CORRUPT_MESSAGE
+                f"the write request to table id {message.table_id} names a bucket twice; send one request after the "
+                "other",
+                ErrorCode.CORRUPT_MESSAGE,
             )
         entry = self._registry.table(message.table_id)
         if entry is not None and len(named) > max_buckets(entry):
@@ -280,7 +282,7 @@ class WriteApi(ABC):
     def _append(self, write: BucketWrite, pending: PendingWrite) -> None:
         """Append the records of an open bucket; FlussError if that is not possible.
 
-        Unless it raises, it is responsible for releasing the records.
+        An implementation that does not raise is responsible for releasing the records.
         """
 
     def _defer(self, request: ProduceRequest, pending: PendingWrite, error: FlussError | None) -> None:

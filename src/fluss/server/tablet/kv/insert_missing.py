@@ -79,7 +79,7 @@ class MissingRows:
     ) -> None:
         """Insert a row for each key and wait until they can be looked up; FlussError if they cannot be inserted.
 
-        `check` raises it if the bucket accepts no more rows.
+        `check` raises that error if the bucket accepts no more rows.
         """
         turns = TimeSlices()
         for start in range(0, len(keys), STEP_KEYS):

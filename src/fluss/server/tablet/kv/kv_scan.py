@@ -35,7 +35,7 @@ MAX_REMEMBERED_EXPIRED_SCANNERS = 1_000
 
 @dataclass(frozen=True)
 class ScanLimits:
-    """The limits of one tablet. The defaults are those of Apache Fluss."""
+    """The limits of scans on one tablet. The defaults are those of Apache Fluss."""
 
     idle_ms: int = 600_000
     sweep_interval_ms: int = 30_000

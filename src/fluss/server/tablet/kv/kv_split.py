@@ -38,7 +38,7 @@ class _Remembered(NamedTuple):
 
 
 class SplitKvApi:
-    """Handler of SPLIT_KV. All in the event loop's thread."""
+    """Handler of SPLIT_KV. Used only in the event loop's thread."""
 
     def __init__(self, reads: KvReads) -> None:
         self._reads = reads

@@ -316,7 +316,7 @@ class PutApi(WriteApi):
 
 
 def _answer(error: Exception, write: BucketWrite, pending: PendingWrite) -> Exception:
-    """The error that is sent to the client for an exception during a put, with a code that the client handles well."""
+    """The error that is sent to the client for an exception during a put, with a code that the client can handle."""
     if isinstance(error, EmptyKeyError):
         # The code for a damaged batch would make a client retry forever.
         text = f"{write.local.name}: {error}; in a table with Iceberg keys the primary key must not be an empty string"

@@ -27,7 +27,7 @@ MAX_FILTERED_SEGMENTS = 16
 
 
 class FetchAnswer:
-    """The result of one read.
+    """The result of one read of the logs: the answer so far, and how much it holds.
 
     `found_bytes` counts stored bytes (before projection and filter), which a long poll compares with its `min_bytes`.
     `is_final` is set if waiting cannot improve the answer.

@@ -147,7 +147,7 @@ class RemoteLog:
         return written_ms(noted, now_ms, lambda: self._uploaded_ms(segment))
 
     def _uploaded_ms(self, segment: RemoteSegment) -> int:
-        """The time of the upload, from the copy of the index; without a copy from the record, which is never older."""
+        """The time of the upload: that of the index copy, or else that of the record, which is never older."""
         for path in (self._index_copy(segment, INDEX_SUFFIX), self._directory / RECORD_FILE_NAME):
             with contextlib.suppress(OSError):
                 return file_time_ms(path)

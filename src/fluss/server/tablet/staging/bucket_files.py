@@ -53,7 +53,7 @@ class FileSummary(NamedTuple):
 
 
 class _StagedFile:
-    """One file. `end` is the position after its last whole batch; it is only known if the file was `scanned`."""
+    """One staged file. `end` is the position after its last whole batch; it is only known if the file was `scanned`."""
 
     __slots__ = (
         "counted",
@@ -164,7 +164,7 @@ class BucketFiles:
         self._count(file, size)
 
     def _make_directory(self) -> None:
-        """Create the directory without syncing it, which `prepare` does: most files are created long before."""
+        """Create the directory without syncing it; `prepare` does that, and most files are created long before."""
         missing = []
         directory = staging_directory(self._directory)
         while not self._io.is_directory(directory):
@@ -282,7 +282,7 @@ class BucketFiles:
         self._files = {}
 
     def summaries(self, now_ms: int) -> list[FileSummary]:
-        """All files, for cleaning. A file with a time in the future counts as written now."""
+        """Describe all files, for cleaning. A file with a time in the future counts as written now."""
         known = self._load()
         for file in known.values():
             file.touched_ms = min(file.touched_ms, now_ms)
