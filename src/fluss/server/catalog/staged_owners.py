@@ -5,8 +5,8 @@ other user may add rows to it, commit it, abort it or query it. Otherwise any us
 could break another user's exactly-once append: discard its rows, or decide a high batch id, so that lower ones count as
 done.
 
-Anonymous users cannot be told apart, so what they stage has no owner: no row is kept for it, and the first logged-in
-user who uses the name takes it over. The same holds for rows that were staged by versions without this table.
+Anonymous users cannot be distinguished, so what they stage has no owner: no row is kept for it, and the first logged-in
+user who uses the name takes it over. This also applies to rows that were staged by versions without this table.
 
 A row is kept as long as its table, or until there are too many. Then the user with the most rows loses the oldest ones
 for which nothing was decided, so no user can crowd out the rows of others. What was staged under those names then has

@@ -151,7 +151,7 @@ def plan_catalog(data_dir: Path, *, use_copy: bool = True) -> CatalogPlan:
 def _newest_copy(
     data_dir: Path, mark: CatalogMark | None, records: Sequence[TableRecord]
 ) -> tuple[Path | None, OfflineCatalog | None]:
-    """The newest undamaged copy of this directory's catalog."""
+    """The newest undamaged safety copy of this directory's catalog, with its contents; None if there is none."""
     ids = {record.catalog_id for record in records} | ({mark.catalog_id} if mark is not None else set())
     for path in list_copies(data_dir):
         try:

@@ -142,7 +142,7 @@ class TieringStates:
         return table
 
     def renew(self, table_id: int, epoch: int) -> None:
-        """Note a heartbeat of the service that tiers the table."""
+        """Record a heartbeat of the service that tiers the table."""
         table = self._checked(table_id, epoch)
         if table.state is not TieringState.TIERING:
             raise FlussError(

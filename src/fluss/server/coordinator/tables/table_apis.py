@@ -102,7 +102,7 @@ class TableApis:
         )
         if not allowed:
             raise FlussError(
-                f"table '{path}': this server does not allow {kind}, because option {option!r} is false",
+                f"table '{path}': this server does not allow {kind}; set the server option {option!r} to true",
                 ErrorCode.INVALID_TABLE_EXCEPTION,
             )
 

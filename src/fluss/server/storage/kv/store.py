@@ -390,7 +390,7 @@ def _up_to(end: bytes | None) -> ReadOptions | None:
 
 
 def _check_end(database: Rdict, last_key: bytes, end: bytes | None) -> None:
-    """Raise if the rows after a key, up to `end`, cannot be read."""
+    """Raise RocksDB's error if the rows after a key, up to `end`, cannot be read."""
     behind = database.iter(_up_to(end))
     behind.seek(last_key)
     if behind.valid():

@@ -1,8 +1,8 @@
 """Reports of the commit thread that wait until the rows of a primary-key bucket are in its store.
 
 Rows are shown and acknowledged after they are stored. If that takes long, because a put has very many rows, it is done
-in steps (`server.runtime.long_work`). Meanwhile the reports of the bucket wait, in order: every later report is held
-too, whatever it is about. So nothing is shown before it is stored, and no report overtakes another.
+in steps (`server.runtime.long_work`). Meanwhile all reports of the bucket wait, in order. So nothing is shown before it
+is stored, and no report overtakes another.
 
 Held appends are as durable as `log.flush` asks for, and stay in the log's `_pending`, that is, above the high
 watermark; a failure of later appends does not affect them. A crash loses only the held reports: the store is behind its

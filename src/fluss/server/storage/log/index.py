@@ -81,7 +81,7 @@ class SegmentIndex:
         self.bytes_since_entry += size
 
     def add_time_entry(self) -> None:
-        """Add an entry for the largest timestamp so far, if it grew. Also the last step of sealing."""
+        """Add an entry for the largest timestamp so far, if it grew. Called once more when the segment is sealed."""
         if self.max_timestamp > (self.timestamps[-1] if self.timestamps else NO_TIMESTAMP):
             self.timestamps.append(self.max_timestamp)
             self.time_offsets.append(self.max_timestamp_offset)

@@ -123,7 +123,7 @@ class LogReads:
         if not log.local_start_offset <= offset <= log.log_end_offset:
             raise FlussError(
                 f"offset {offset} is outside the local log, which has offsets {log.local_start_offset} to"
-                f" {log.high_watermark}",
+                f" {log.high_watermark}; continue at one of those",
                 ErrorCode.LOG_OFFSET_OUT_OF_RANGE_EXCEPTION,
             )
         return log.segment_of(offset) if offset < log.high_watermark else None

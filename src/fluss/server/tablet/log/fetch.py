@@ -76,7 +76,7 @@ class WaitingFetch:
         return appended_bytes < self._missing_bytes
 
     def answer(self) -> None:
-        """Answer with whatever can be read now. Called when the time limit is over."""
+        """Answer with what can be read now. Called when the time limit is over."""
         if not self.future.done():
             self._finish(read_available(self._plan).pieces())
 

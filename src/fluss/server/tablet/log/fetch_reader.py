@@ -107,7 +107,7 @@ def _read_bucket(
     if not is_local:
         raise FlussError(
             f"{item.local.name}: offset {offset} is outside the log, which has offsets "
-            f"{earliest_offset(log, remote)} to {log.log_end_offset}",
+            f"{earliest_offset(log, remote)} to {log.log_end_offset}; continue at one of those",
             ErrorCode.LOG_OFFSET_OUT_OF_RANGE_EXCEPTION,
         )
     answer.local_buckets += 1
@@ -183,7 +183,7 @@ def _failed(item: BucketFetch, error: FlussError) -> BucketRecords:
     message.error_code = error.error_code
     message.error_message = error.message
     if isinstance(error, DamagedLogError):
-        message.filtered_end_offset = error.next_offset  # for clients that are told to skip unreadable batches
+        message.filtered_end_offset = error.next_offset  # for clients that are configured to skip unreadable batches
     return BucketRecords(message, None)
 
 

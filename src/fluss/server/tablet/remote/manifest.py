@@ -10,7 +10,7 @@ Two documents, both JSON:
 
 The record lists garbage because an object's name is recorded as garbage *before* the object is created, and stays until
 the object is deleted. So after a crash at any moment, every remote object is either in the manifest or in the garbage
-list, no store, which others may share, has to be listed, and no object is lost.
+list: no object is lost, and the store, which other servers may share, never has to be listed.
 
 Invariant of a manifest: segments are in offset order and each starts where the previous one ends.
 """

@@ -41,7 +41,7 @@ class FirstRowMerger(LastRowMerger):
         return old
 
     def chosen(self, table_format: KvTableFormat, olds: list[bytes | None], news: Any) -> Bools:
-        """A mask of the records with different keys that are kept: those with new keys."""
+        """Return a mask of the records to keep, which all have different keys: those whose key is new."""
         return np.array([old is None for old in olds], np.bool_)
 
 
@@ -58,7 +58,7 @@ class VersionedMerger(LastRowMerger):
         return new if new_version is not None and new_version >= old_version else old
 
     def chosen(self, table_format: KvTableFormat, olds: list[bytes | None], news: Any) -> Bools:
-        """A mask of the records with different keys that are kept; `news` is an array of their values."""
+        """Return a mask of the records to keep, which all have different keys; `news` is an array of their values."""
         chosen: Bools = np.array([old is None for old in olds], np.bool_)
         known = np.flatnonzero(~chosen)
         if len(known):
