@@ -197,7 +197,7 @@ class LakeSnapshotApis:
                 )
 
     def _exists(self, entry: TableEntry, bucket: TableBucket) -> bool:
-        """True if the bucket exists; a round that began earlier may have offsets of partitions dropped since."""
+        """True if the bucket exists, False if its partition was dropped, maybe during the round."""
         if bucket.bucket_id >= entry.bucket_count or (bucket.partition_id is None) == entry.is_partitioned:
             raise _no_bucket(entry, bucket)
         partition_id = bucket.partition_id

@@ -46,7 +46,7 @@ def store_options(resources: KvResources) -> Options:
 
 
 def readable_table_options() -> BlockBasedOptions:
-    """Options for files that other readers of snapshots can open: Apache Fluss 0.9.1 has RocksDB 6.20 of 2021.
+    """Return options for files that other readers of snapshots can open; Apache Fluss 0.9.1 has RocksDB 6.20 of 2021.
 
     Every block that is not in the cache is checked when it is read. With CRC32C, RocksDB's default, that takes an
     eighth of the time of a lookup in a table that is larger than the cache; so another checksum is used.

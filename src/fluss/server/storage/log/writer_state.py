@@ -110,7 +110,7 @@ class WriterState:
             batches.popleft()
 
     def rollback(self, offset: int) -> None:
-        """Remove every batch at or after `offset`: it was never written."""
+        """Remove all batches at or after `offset`, which were never written."""
         for writer_id in list(self._writers):
             batches = self._writers[writer_id]
             while batches and batches[-1].base_offset >= offset:

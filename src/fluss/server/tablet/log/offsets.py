@@ -71,7 +71,8 @@ def row_count(local: LocalBucket) -> int:
     count = local.kv.row_count
     if count == UNKNOWN_ROW_COUNT:
         raise FlussError(
-            f"rows of {local.name} are not counted: its changelog does not distinguish inserts from updates",
+            f"rows of {local.name} are not counted, because its changelog does not distinguish inserts from updates; "
+            "scan the table to count them",
             ErrorCode.INVALID_TABLE_EXCEPTION,
         )
     return count

@@ -264,7 +264,7 @@ class RemoteLog:
     def _look_up(
         self, segment: RemoteSegment, suffix: str, search: Callable[[ReadableBuffer, int], int], key: int
     ) -> int:
-        """Search the copy of an index; without a sound copy 0, the start of the segment, which is always correct."""
+        """Search the copy of an index; without a sound copy return 0, the start of the segment, which always works."""
         try:
             with (
                 self._index_copy(segment, suffix).open("rb") as file,
