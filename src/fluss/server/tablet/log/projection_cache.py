@@ -54,7 +54,7 @@ class TableProjection:
         schema = self._entry.schemas.get(schema_id)
         if schema is None:
             raise FlussError(
-                f"unknown schema id {schema_id} in a batch of {self._entry.path}; the newest is {self._entry.schema_id}",
+                f"unknown schema id {schema_id} in a batch of {self._entry.path}; newest is {self._entry.schema_id}",
                 ErrorCode.SCHEMA_NOT_EXIST,
             )
         if self._fields[-1] >= len(schema.columns):
