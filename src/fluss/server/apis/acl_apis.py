@@ -1,4 +1,4 @@
-"""CREATE_ACLS, LIST_ACLS and DROP_ACLS."""
+"""The handlers of CREATE_ACLS, LIST_ACLS and DROP_ACLS, which change and show the permissions in the catalog."""
 
 from __future__ import annotations
 
@@ -74,7 +74,7 @@ class AclApis:
                     f"the filters match {matches} permissions, more than {limit}; split them over several requests",
                     ErrorCode.CORRUPT_MESSAGE,
                 )
-            # A filter may match what the caller cannot see.
+            # A filter may match permissions that the caller may not see: the error must not name their resources.
             for resource in dict.fromkeys(map(_controlling_resource, matching)):
                 self._environment.authorizer.check_unnamed(context, resource)
             dropped.update(dict.fromkeys(matching))

@@ -1,9 +1,9 @@
 """Authorization: which principal may do what.
 
 Theory. A permission (ACL) allows a principal an operation on a resource. A request on a table is allowed by a
-permission on the table, on its database, or on the cluster. There are no denials. `Authorizer` reads the ACLs that its
-`Catalog` has loaded; callers refresh the catalog first. It keeps an index that is rebuilt when the catalog has a new
-list. One thread, the event loop's.
+permission on the table, on its database, or on the cluster. No ACL denies anything. `Authorizer` reads the ACLs that
+its `Catalog` has loaded; callers refresh the catalog first. It keeps an index of them, which is rebuilt when the list
+in the catalog has changed. All calls come from the event loop's thread.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from fluss.server.security.permissions import rule_of
 
 
 class Resource(NamedTuple):
-    """Something that ACLs protect."""
+    """What an ACL protects: the cluster, a database or a table, as its type and name."""
 
     resource_type: ResourceType
     name: str
@@ -39,12 +39,12 @@ _IMPLY_DESCRIBE = frozenset(
 
 
 def database_resource(name: str) -> Resource:
-    """The resource of a database."""
+    """Return the resource that ACLs on the database `name` protect."""
     return Resource(ResourceType.DATABASE, name)
 
 
 def table_resource(path: TablePath) -> Resource:
-    """The resource of a table."""
+    """Return the resource that ACLs on the table `path` protect."""
     return Resource(ResourceType.TABLE, str(path))
 
 
@@ -78,7 +78,7 @@ class Authorizer:
         return self.is_exempt(context) or any(self._matches(acl, context, operation) for acl in self._acls_of(resource))
 
     def is_exempt(self, context: RequestContext) -> bool:
-        """True if nothing is checked: without ACLs, on the internal listener, for super users."""
+        """True if a request is not checked: ACLs are off, its listener is internal, or its principal a super user."""
         if not self.enabled or context.is_internal:
             return True
         return self._normalized(context.principal_type, context.principal_name) in self._super_users
@@ -104,18 +104,18 @@ class Authorizer:
             raise _refused(context, str(resource))
 
     def check_unnamed(self, context: RequestContext, resource: Resource) -> None:
-        """`check` for a resource that the request does not name; the error names it only if the caller may see it."""
+        """`check` a resource that the request does not name. The error names it only if the caller may see it."""
         if not self.permits(context, resource):
             seen = self.allows(context, Operation.DESCRIBE, resource)
             raise _refused(context, str(resource) if seen else f"this {resource.resource_type.name.lower()}")
 
     def check_table(self, context: RequestContext, path: TablePath) -> None:
-        """`check` for a table."""
+        """Raise code 48 unless the request may use its API key on the table `path`."""
         if self.enabled:
             self.check(context, table_resource(path))
 
     def check_table_id(self, context: RequestContext, table_id: int) -> None:
-        """`check` for a table given by id; an unknown id is code 21 while ACLs are on."""
+        """Raise code 48 unless the request may use its API key on a table; 21 for an unknown id if ACLs are on."""
         if self.enabled and self._catalog.table_by_id(table_id) is None:
             raise FlussError(
                 f"table id {table_id} does not exist; refresh the metadata",
@@ -124,7 +124,7 @@ class Authorizer:
         self.check_known_table_id(context, table_id)
 
     def check_known_table_id(self, context: RequestContext, table_id: int) -> None:
-        """`check` for a table given by id; an unknown id passes."""
+        """Raise code 48 if the table exists and the request may not use its API key on it; an unknown id passes."""
         entry = self._catalog.table_by_id(table_id) if self.enabled else None
         if entry is not None:
             self.check_unnamed(context, table_resource(entry.path))

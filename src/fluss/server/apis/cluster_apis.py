@@ -14,7 +14,7 @@ HEALTH_GREEN = 0
 
 
 class ClusterApis:
-    """DESCRIBE_CLUSTER_CONFIGS and GET_CLUSTER_HEALTH."""
+    """Handlers of DESCRIBE_CLUSTER_CONFIGS and GET_CLUSTER_HEALTH."""
 
     def __init__(self, environment: Environment) -> None:
         self._environment = environment

@@ -1,4 +1,4 @@
-"""What every API handler of a role needs."""
+"""What every API handler of a role needs: configuration, metadata, addresses, clock and authorizer."""
 
 from __future__ import annotations
 
@@ -32,11 +32,11 @@ class Environment:
 
     @staticmethod
     def of(config: ServerConfig, catalog: Catalog, topology: Topology, clock: Callable[[], int]) -> Environment:
-        """An environment with its own authorizer."""
+        """Return the environment of a process, with an authorizer made for it."""
         return Environment(config, catalog, topology, clock, Authorizer(config, catalog))
 
     def table(self, path: TablePath) -> TableEntry:
-        """Return a table; code 7 if it does not exist. The catalog must be fresh."""
+        """Return a table; code 7 if it does not exist. The caller has refreshed the catalog."""
         entry = self.catalog.table(path)
         if entry is None:
             raise table_missing(path)
@@ -62,5 +62,5 @@ class Environment:
 
 
 def table_path(message: pb.PbTablePath) -> TablePath:
-    """Return the table path of a message."""
+    """Convert the table path in a message to a `TablePath`."""
     return TablePath(message.database_name, message.table_name)

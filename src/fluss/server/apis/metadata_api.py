@@ -25,7 +25,10 @@ class MetadataApi:
         self._environment = environment
 
     def get_metadata(self, context: RequestContext, request: pb.MetadataRequest) -> pb.MetadataResponse:
-        """Fail the whole request if any element is not found; leave out what the caller may not see, found or not."""
+        """Return the requested tables and partitions; one that does not exist fails the whole request.
+
+        Elements that the caller may not see are left out, whether they exist or not.
+        """
         self._environment.catalog.refresh()
         response = pb.MetadataResponse()
         self._add_nodes(response, context.listener)

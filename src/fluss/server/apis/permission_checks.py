@@ -1,6 +1,7 @@
-"""Wraps handlers so that the permission of their API key is checked before they run, and before existence is checked.
+"""Wraps handlers so that the permission for their API key is checked before they run.
 
-Only rules with `Refusal.ERROR` can be checked outside the handler; see `permissions`.
+So a caller without permission does not learn whether a table exists. Only rules with `Refusal.ERROR` can be checked
+outside the handler; see `security.permissions`.
 """
 
 from __future__ import annotations
@@ -49,7 +50,7 @@ def _check_database_of_table(authorizer: Authorizer, context: RequestContext, re
 
 
 def _check_table(authorizer: Authorizer, context: RequestContext, request: Any) -> None:
-    """An unknown table id is left to the handler, whose error makes clients ask for the new id."""
+    """Check a table given by path or id. An unknown id is left to the handler, whose error makes clients refresh it."""
     if "table_path" in request.DESCRIPTOR.fields_by_name:
         authorizer.check_table(context, table_path(request.table_path))
     else:

@@ -42,7 +42,7 @@ class SharedApis:
         self.environment = Environment.of(config, catalog, topology, clock)
 
     def apis(self) -> Mapping[int, Handler]:
-        """The handlers by API key."""
+        """Return the handlers that all roles share, by API key."""
         cluster = ClusterApis(self.environment)
         snapshots = SnapshotApis(self.environment)
         handlers: Mapping[int, Handler] = {
@@ -114,7 +114,7 @@ class SharedApis:
         catalog.refresh()
         name = request.database_name
         if catalog.database(name) is None and self._database_visible(context, name):
-            raise database_missing(name)  # for other callers it looks like a database that they may not see
+            raise database_missing(name)  # other callers get an empty list, as for a database that they may not see
         return pb.ListTablesResponse(
             table_name=[
                 entry.path.table_name
@@ -138,7 +138,7 @@ class SharedApis:
         )
 
     def _table_json(self, entry: TableEntry) -> bytes:
-        """The descriptor. For a table with a lake it includes how to reach the lake, without secrets."""
+        """The descriptor of a table as JSON. If it has a lake, this includes how to reach the lake, without secrets."""
         if not entry.property(DATALAKE_ENABLED):
             return entry.table_json
         lake_format = entry.property(DATALAKE_FORMAT)

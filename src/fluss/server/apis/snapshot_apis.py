@@ -100,7 +100,11 @@ class SnapshotApis:
         else:
             found = records.latest(entry.table_id, readable=request.readable)
         if found is None:
-            wanted = f"lake snapshot {request.snapshot_id}" if has_id else "lake snapshot yet"
+            wanted = (
+                f"lake snapshot {request.snapshot_id}; use the newest one"
+                if has_id
+                else "lake snapshot yet; tier it first"
+            )
             raise FlussError(f"table '{entry.path}' has no {wanted}", ErrorCode.LAKE_SNAPSHOT_NOT_EXIST)
         response = pb.GetLakeSnapshotResponse(table_id=entry.table_id, snapshotId=found.snapshot_id)
         document = found.readable_offsets if request.readable else found.tiered_offsets
@@ -115,7 +119,7 @@ class SnapshotApis:
     def get_file_system_security_token(
         self, context: RequestContext, request: pb.GetFileSystemSecurityTokenRequest
     ) -> pb.GetFileSystemSecurityTokenResponse:
-        """Return what clients need to open remote segments; for local files that is nothing.
+        """Return the options that clients need to open remote segments; for local files there are none.
 
         The server's own S3 keys are never handed out, since every reader gets this answer; an operator gives clients
         separate read-only keys with `s3.client.access-key` and `s3.client.secret-key`. A caller that may read nothing
@@ -146,7 +150,7 @@ class SnapshotApis:
 
 
 def check_primary_key(entry: TableEntry) -> None:
-    """Raise code 20 for a log table."""
+    """Raise code 20 for a log table, which has no kv snapshots."""
     if not entry.has_primary_key:
         raise FlussError(
             f"table '{entry.path}' has no primary key; only primary-key tables have kv snapshots",

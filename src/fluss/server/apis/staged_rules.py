@@ -13,7 +13,7 @@ from fluss.server.catalog.staged_owners import ANONYMOUS_USER
 from fluss.server.catalog.staged_records import StagedFileEntry
 from fluss.server.runtime.handlers import ANONYMOUS_NAME, RequestContext
 
-# In UTF-8. The name is in every staged file and in every row of `staged_work`.
+# Counted in UTF-8. The name is in every staged file and in every row of `staged_work`.
 MAX_TRANSACTION_NAME_BYTES = 512
 # A decision names every file; a control request of 4 MiB has room for more than this.
 MAX_FILES_PER_COMMIT = 100_000
@@ -46,7 +46,10 @@ def staged_user(context: RequestContext, authorizer: Authorizer) -> str | None:
 
 
 def staged_table(catalog: Catalog, table_id: int) -> TableEntry:
-    """Return the log table of a request; 7 if it was dropped, 15 if it is no log table. The catalog must be fresh."""
+    """Return the log table of a request; code 7 if it was dropped, 15 if it is no log table.
+
+    The caller has refreshed the catalog.
+    """
     entry = catalog.table_by_id(table_id)
     if entry is None:
         raise FlussError(
@@ -65,7 +68,7 @@ def staged_table(catalog: Catalog, table_id: int) -> TableEntry:
 def staged_buckets(
     catalog: Catalog, entry: TableEntry, buckets: Sequence[Any]
 ) -> list[tuple[TableBucket, tuple[StagedFileEntry, ...]]]:
-    """Return the buckets of a request with their files; 36 or 21 if one does not exist, an error if too many."""
+    """Return the buckets of a request with their files; an error if one does not exist, or if there are too many."""
     _check_file_count(entry, sum(len(item.files) for item in buckets))
     result: list[tuple[TableBucket, tuple[StagedFileEntry, ...]]] = []
     for item in buckets:
@@ -76,7 +79,8 @@ def staged_buckets(
             raise _no_bucket(entry, bucket)
         if bucket.partition_id in catalog.closing_partitions:
             raise FlussError(
-                f"partition id {bucket.partition_id} of table {entry.path} has expired and takes no more rows",
+                f"partition id {bucket.partition_id} of table {entry.path} has expired and takes no more rows; "
+                "write to a partition that is still retained",
                 ErrorCode.PARTITION_NOT_EXISTS,
             )
         files = tuple(StagedFileEntry(file.writer_id, file.batch_count, file.size_bytes) for file in item.files)
@@ -119,7 +123,8 @@ def _no_bucket(entry: TableEntry, bucket: TableBucket) -> FlussError:
             ErrorCode.PARTITION_NOT_EXISTS,
         )
     return FlussError(
-        f"table {entry.path} has no bucket {bucket.bucket_id} (partition id {bucket.partition_id})",
+        f"table {entry.path} has no bucket {bucket.bucket_id} (partition id {bucket.partition_id}); refresh the "
+        "metadata",
         ErrorCode.PARTITION_SPEC_INVALID_EXCEPTION,
     )
 

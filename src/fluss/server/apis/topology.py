@@ -29,5 +29,5 @@ class Topology:
 
     @property
     def listener_names(self) -> tuple[str, ...]:
-        """Names in the order of ``bind.listeners``."""
+        """The names of the listeners, in the order of ``bind.listeners``."""
         return tuple(self.coordinator)

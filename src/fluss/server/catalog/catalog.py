@@ -2,8 +2,8 @@
 
 Theory. `Catalog` holds everything in dictionaries. `refresh()` asks SQLite whether any process has committed
 (microseconds) and, if so, reads in one snapshot the rows with a change number above the last one seen: tombstones
-remove entries, changed rows replace them. A handler that needs metadata calls `refresh()` first; then it sees every DDL
-that any process had answered before.
+remove entries, changed rows replace them. A handler that needs metadata calls `refresh()` first; then it sees every
+change that any process had acknowledged before.
 
 Invariants after a refresh: every table is in both maps; every partition of a table is in `_partitions`; nothing of a
 dropped table is left. All calls come from one thread, the event loop's.
@@ -191,7 +191,7 @@ class Catalog:
         return found[1] if found is not None and found[0] == table_id else None
 
     def partition_by_id(self, partition_id: int) -> tuple[TableEntry, PartitionEntry] | None:
-        """Return a partition by id alone, with its table."""
+        """Return the partition with this id, and its table; None if it does not exist."""
         found = self._partitions.get(partition_id)
         return None if found is None else (self._tables_by_id[found[0]], found[1])
 

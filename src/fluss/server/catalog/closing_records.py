@@ -22,7 +22,7 @@ class ClosingRecords:
         self._file = file
 
     def close(self, partition_ids: Iterable[int], now_ms: int) -> None:
-        """Start closing these partitions; those that are closing already keep their time."""
+        """Start closing these partitions; one that is already closing keeps the time at which it started."""
         with self._file.transaction() as connection:
             connection.executemany(
                 "INSERT OR IGNORE INTO closing_partitions SELECT partition_id, table_id, ? FROM partitions "
@@ -32,7 +32,7 @@ class ClosingRecords:
             self._file.set_counter(CLOSING_SECTION, self._file.next_change())
 
     def reopen(self, partition_ids: Iterable[int]) -> None:
-        """Stop closing these partitions and forget their ends."""
+        """Stop closing these partitions, and remove the recorded ends of their buckets."""
         with self._file.transaction() as connection:
             for partition_id in partition_ids:
                 connection.execute("DELETE FROM closing_partitions WHERE partition_id = ?", (partition_id,))
@@ -40,12 +40,12 @@ class ClosingRecords:
             self._file.set_counter(CLOSING_SECTION, self._file.next_change())
 
     def of_table(self, table_id: int) -> dict[int, int]:
-        """Return partition id -> time at which it started closing."""
+        """Return the closing partitions of a table, as partition id -> time at which it started closing."""
         statement = "SELECT partition_id, since_time FROM closing_partitions WHERE table_id = ?"
         return dict(self._file.rows(statement, (table_id,)))
 
     def all(self) -> dict[int, int]:
-        """Return partition id -> table id of every closing partition."""
+        """Return the closing partitions of all tables, as partition id -> table id."""
         return dict(self._file.rows("SELECT partition_id, table_id FROM closing_partitions"))
 
     def note_end(self, bucket: TableBucket, end_offset: int) -> None:
@@ -58,6 +58,6 @@ class ClosingRecords:
             )
 
     def ends(self, partition_id: int) -> dict[int, int]:
-        """Return bucket id -> final end, for the buckets whose end is known."""
+        """Return the recorded ends of a closing partition, as bucket id -> final end offset."""
         statement = "SELECT bucket_id, end_offset FROM closing_ends WHERE partition_id = ?"
         return dict(self._file.rows(statement, (partition_id,)))

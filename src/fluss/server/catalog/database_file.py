@@ -247,7 +247,7 @@ class DatabaseFile:
 
     @contextmanager
     def snapshot(self) -> Iterator[sqlite3.Connection]:
-        """Give several reads one consistent view."""
+        """Let all reads of the block see the same state of the catalog, whatever other processes commit meanwhile."""
         try:
             self.connection.execute("BEGIN")
             try:
@@ -260,7 +260,7 @@ class DatabaseFile:
             raise failure from None
 
     def rows(self, statement: str, values: Sequence[object] = ()) -> list[Any]:
-        """Return all rows of a query. The error names the file, whatever is wrong with it, damaged values included."""
+        """Return all rows of a query. Every error names the catalog file, even one about a damaged value in it."""
         try:
             return self.connection.execute(statement, values).fetchall()
         except sqlite3.Error as error:
@@ -276,12 +276,14 @@ class DatabaseFile:
         text = str(error)
         if "full" in text:
             return FlussError(
-                f"no space left on the disk of the catalog {self.path}; nothing was changed: free space and repeat",
+                f"no space left on the disk of the catalog {self.path}, so nothing was changed; free some space and "
+                "repeat the call",
                 ErrorCode.DISK_WRITE_LOCKED,
             )
         if "locked" in text or "busy" in text:
             return FlussError(
-                f"the catalog {self.path} was locked for {LOCK_WAIT_SECONDS:g} s; nothing was changed: repeat the call",
+                f"the catalog {self.path} was locked for {LOCK_WAIT_SECONDS:g} s, so nothing was changed; repeat the "
+                "call",
                 ErrorCode.STORAGE_EXCEPTION,
             )
         return FlussError(f"cannot write the catalog {self.path}: {text}; check the disk", ErrorCode.STORAGE_EXCEPTION)
@@ -316,7 +318,7 @@ class DatabaseFile:
         return self.add_to_counter("change", 1) + 1
 
     def add_tombstone(self, change: int, kind: str, identifier: str) -> None:
-        """Tell readers that an entry is removed. Call within the transaction that removes it."""
+        """Record for readers that an entry is removed. Call within the transaction that removes it."""
         connection = self.connection
         connection.execute("INSERT INTO tombstones VALUES (?, ?, ?)", (change, kind, identifier))
         (newest,) = connection.execute("SELECT max(rowid) FROM tombstones").fetchone()

@@ -1,9 +1,9 @@
 """Records of dropped tables and partitions that may still have files, in the catalog file.
 
 Files are deleted because their table or partition was dropped, never because it is missing from the catalog: a catalog
-may be lost, damaged or older than the files. So a drop adds a record here, in its own transaction, which stays until
-the files are gone. For drops by earlier versions there are tombstones, unless they were pruned. Ids are never reused,
-so what was dropped once stays dropped.
+may be lost, damaged or older than the files. So the transaction of a drop also adds a record here, which stays until
+the files are gone. Earlier versions recorded drops only as tombstones, some of which may have been pruned. Ids are
+never reused, so what was dropped once stays dropped.
 """
 
 from __future__ import annotations
@@ -26,18 +26,18 @@ class Dropped(NamedTuple):
 
 
 class DropRecords:
-    """Ids of what was dropped. Called by the thread that owns the catalog file."""
+    """The ids of dropped tables and partitions, in the catalog. Called by the thread that owns the catalog file."""
 
     def __init__(self, file: DatabaseFile) -> None:
         self._file = file
 
     def note(self, kind: str, identifier: int, change: int) -> None:
-        """Record a drop. Call within the transaction that drops."""
+        """Record the drop of a table or partition. Call within the transaction that drops it."""
         assert self._file.connection.in_transaction
         self._file.connection.execute("INSERT OR IGNORE INTO drops VALUES (?, ?, ?)", (kind, identifier, change))
 
     def contains(self, table_id: int, partition_id: int | None) -> bool:
-        """True if this version dropped the table or the partition, and its files may still exist."""
+        """True if there is a record that the table or the partition was dropped, so its files may still exist."""
         found = self._file.row(
             "SELECT 1 FROM drops WHERE (kind = 'table' AND id = ?) OR (kind = 'partition' AND id = ?)",
             (table_id, partition_id),
@@ -54,7 +54,7 @@ class DropRecords:
             connection.executemany("DELETE FROM drops WHERE kind = ? AND id = ?", notes)
 
     def noted(self) -> set[tuple[str, int]]:
-        """Return the records themselves, as (kind, id)."""
+        """Return the records of drops as (kind, id), without the tombstones of earlier versions."""
         return set(self._file.rows("SELECT kind, id FROM drops"))
 
 

@@ -21,7 +21,7 @@ _OF_BUCKET = "table_id = ? AND partition_id IS ? AND bucket_id = ?"
 
 
 class KvSnapshotRecords:
-    """Registered snapshots. Called by the thread that owns the catalog file."""
+    """The registered snapshots of all primary-key buckets. Called by the thread that owns the catalog file."""
 
     def __init__(self, file: DatabaseFile, leases: ExpiringRecords) -> None:
         self._file = file
@@ -59,7 +59,7 @@ class KvSnapshotRecords:
         return [snapshot_from_json(document) for (document,) in self._file.rows(statement, bucket)]
 
     def find(self, bucket: TableBucket, snapshot_id: int) -> CompletedSnapshot | None:
-        """Return a snapshot by id, or None."""
+        """Return the registered snapshot of a bucket with this id; None if there is none."""
         statement = f"SELECT document FROM kv_snapshots WHERE {_OF_BUCKET} AND snapshot_id = ?"
         row = self._file.row(statement, (*bucket, snapshot_id))
         return None if row is None else snapshot_from_json(row[0])

@@ -21,7 +21,7 @@ from fluss.model.paths import TableBucket
 from fluss.server.catalog.database_file import DatabaseFile
 
 KEEP_ALL_SNAPSHOTS = -1
-# However many a tiering service wants to keep: readers of older snapshots use the lake itself.
+# Also applies if a tiering service wants to keep more: readers of older snapshots use the lake itself.
 SNAPSHOT_LIMIT_PER_TABLE = 1000
 
 _SNAPSHOT_COLUMNS = "snapshot_id, tiered_path, readable_path, tiered_offsets, readable_offsets, registered_time"
@@ -40,13 +40,13 @@ class LakeSnapshotEntry:
 
     @property
     def paths(self) -> set[str]:
-        """Files that belong to this entry."""
+        """The offsets files that this entry refers to."""
         return {path for path in (self.tiered_path, self.readable_path) if path}
 
 
 @dataclass(frozen=True)
 class TieringEntry:
-    """The stored tiering state of a table."""
+    """The stored tiering state of a table: the last epoch handed out, and time, size and rows as of the last round."""
 
     tiering_epoch: int
     last_tiered_time: int | None
@@ -55,7 +55,7 @@ class TieringEntry:
 
 
 class LakeRecords:
-    """The lake tables of the catalog. Called by the thread that owns the catalog file."""
+    """Snapshots, offsets and tiering of the lake in the catalog. Called by the thread that owns the catalog file."""
 
     def __init__(self, file: DatabaseFile) -> None:
         self._file = file
@@ -79,7 +79,7 @@ class LakeRecords:
                     return set()  # a late repetition of a call that succeeded
                 raise FlussError(
                     f"lake snapshot {entry.snapshot_id} is behind the newest registered one; "
-                    "another service has tiered the table in the meantime",
+                    "another service has tiered the table in the meantime, so give up this round",
                     ErrorCode.FENCED_TIERING_EPOCH_EXCEPTION,
                 )
             kept = _kept(entries, earliest_snapshot_id, entry.snapshot_id)[1 - SNAPSHOT_LIMIT_PER_TABLE :]
@@ -95,7 +95,7 @@ class LakeRecords:
             return {path for each in gone for path in each.paths} - needed
 
     def reset(self, table_id: int, entry: LakeSnapshotEntry | None) -> None:
-        """Replace all snapshots and offsets by the newest snapshot in the lake, for a table whose lake is enabled."""
+        """Replace all snapshots and offsets of a table by the newest snapshot in the lake, when its lake is enabled."""
         with self._file.transaction() as connection:
             connection.execute("DELETE FROM lake_offsets WHERE table_id = ?", (table_id,))
             connection.execute("DELETE FROM lake_snapshots WHERE table_id = ?", (table_id,))
@@ -119,7 +119,7 @@ class LakeRecords:
         return None if row is None else LakeSnapshotEntry(*row)
 
     def find(self, table_id: int, snapshot_id: int) -> LakeSnapshotEntry | None:
-        """Return a snapshot by id, or None."""
+        """Return the registered snapshot of a table with this id; None if there is none."""
         statement = f"SELECT {_SNAPSHOT_COLUMNS} FROM lake_snapshots WHERE table_id = ? AND snapshot_id = ?"
         row = self._file.row(statement, (table_id, snapshot_id))
         return None if row is None else LakeSnapshotEntry(*row)

@@ -35,7 +35,7 @@ DATABASES_LIMIT_CHARACTERS = 256 * 1024
 
 @dataclass(frozen=True)
 class CatalogMark:
-    """The counters of a catalog, and whether they were recorded in this directory (and not in one it is a copy of)."""
+    """The counters of a catalog, and whether they were recorded in this directory or in one that was copied to it."""
 
     catalog_id: int
     counters: Mapping[str, int]
@@ -44,7 +44,7 @@ class CatalogMark:
     """Descriptors by name, as in the catalog; None for one that was left out."""
 
     def ahead_of(self, counters: Mapping[str, int]) -> list[str]:
-        """Return the names of the counters that a catalog has not reached."""
+        """Return the names of the counters that are higher in this mark than in a catalog."""
         return [name for name, value in self.counters.items() if counters.get(name, 0) < value]
 
 

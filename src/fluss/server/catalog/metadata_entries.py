@@ -15,7 +15,7 @@ from fluss.model.schema import Schema
 
 @dataclass(frozen=True)
 class DatabaseEntry:
-    """A database in the catalog."""
+    """A database in the catalog. Times are in epoch milliseconds."""
 
     name: str
     descriptor: DatabaseDescriptor
@@ -62,7 +62,7 @@ class TableEntry:
 
     @property
     def schema(self) -> Schema:
-        """The newest schema."""
+        """The newest schema of the table."""
         return self.descriptor.schema
 
     @property

@@ -15,7 +15,7 @@ from fluss.server.catalog.wal_check import find_damage
 
 @dataclass(frozen=True)
 class OfflineCatalog:
-    """A catalog file's counters by name, table id -> schema id, partition id -> table id, and dropped objects."""
+    """The contents of a catalog file: counters, schema ids of tables, table ids of partitions, drops, databases."""
 
     counters: Mapping[str, int]
     tables: Mapping[int, int]

@@ -36,13 +36,13 @@ class Acl(NamedTuple):
 
 
 class AclRecords:
-    """The ACLs of the cluster."""
+    """The ACLs in the catalog, stored one permission per row."""
 
     def __init__(self, file: DatabaseFile) -> None:
         self._file = file
 
     def add(self, acls: Iterable[Acl]) -> None:
-        """Add permissions; existing ones are kept."""
+        """Add permissions; those that exist already stay as they are."""
         with self._file.transaction() as connection:
             connection.executemany("INSERT OR IGNORE INTO acls VALUES (?, ?, ?, ?, ?, ?, ?)", acls)
             (count,) = connection.execute("SELECT count(*) FROM acls").fetchone()
@@ -116,7 +116,7 @@ class SettingRecords:
             self._file.set_counter(TAG_SECTION, self._file.next_change())
 
     def tags(self) -> dict[int, int]:
-        """Return server id -> tag."""
+        """Return the tags of tablet servers, as server id -> tag."""
         return dict(self._file.rows("SELECT server_id, tag FROM server_tags"))
 
 
@@ -130,7 +130,7 @@ class ExpiringRecords:
         self._value = value_column
 
     def get(self, key: str, now_ms: int) -> tuple[str, int] | None:
-        """Return (document, expiration time), or None if absent or expired."""
+        """Return a document and its expiration time; None if there is no document or it has expired."""
         row = self._file.row(f"SELECT {self._value}, expiration_time FROM {self._table} WHERE {self._key} = ?", (key,))
         return None if row is None or row[1] <= now_ms else (row[0], row[1])
 

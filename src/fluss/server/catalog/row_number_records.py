@@ -17,7 +17,7 @@ _OF_BUCKET = "table_id = ? AND partition_id IS ? AND bucket_id = ?"
 
 
 class RowNumberRecords:
-    """Reservations of numbers. Called by the thread that owns the catalog file."""
+    """The numbers that buckets have reserved. Called by the thread that owns the catalog file."""
 
     def __init__(self, file: DatabaseFile) -> None:
         self._file = file
@@ -46,5 +46,5 @@ class RowNumberRecords:
 
 
 def row_number_counter(table_id: int) -> str:
-    """Return the name of a table's counter."""
+    """Return the name of the counter in the catalog from which the buckets of a table take their numbers."""
     return f"row_number_{table_id}"

@@ -51,7 +51,7 @@ class SafetyCopies:
         self._is_failing = False
 
     async def run(self) -> None:
-        """Make copies until cancelled."""
+        """Make a copy whenever one is due, until cancelled."""
         while True:
             await asyncio.sleep(CHECK_INTERVAL_SECONDS)
             await self.copy_if_due(time.time())
@@ -75,7 +75,7 @@ class SafetyCopies:
 
 
 def list_copies(data_dir: Path) -> list[Path]:
-    """Return all copies, newest first."""
+    """Return the safety copies in a data directory, newest first."""
     try:
         names = [name for name in os.listdir(data_dir) if _NAME.fullmatch(name)]
     except FileNotFoundError:
@@ -88,7 +88,9 @@ def make_copy(data_dir: Path, *, before_upgrade: bool = False) -> Path:
     catalog, files = data_dir / CATALOG_FILE_NAME, FileSystem()
     free = files.free_bytes(str(data_dir))
     if free < RESERVED_FREE_BYTES + 2 * catalog.stat().st_size:
-        raise OSError(f"only {free} bytes are free in {data_dir}, and they are reserved for the catalog itself")
+        raise OSError(
+            f"only {free} bytes are free in {data_dir}, which are reserved for the catalog itself; free some space"
+        )
     moment = _moment_after(list_copies(data_dir))
     target = data_dir / f"catalog.copy-{moment}{'-before-upgrade' if before_upgrade else ''}.sqlite"
     temporary = target.with_name(f"catalog.copy-{os.getpid()}-{threading.get_ident()}{_UNFINISHED}")

@@ -5,8 +5,8 @@ other user may add rows to it, commit it, abort it or query it. Otherwise any us
 could break another user's exactly-once append: discard its rows, or decide a high batch id, so that lower ones count as
 done.
 
-Anonymous users cannot be told apart, so what they stage has no owner: no row is kept for it, and the first logged-in
-user who uses the name takes it over. The same holds for rows that were staged by versions without this table.
+Anonymous users cannot be distinguished, so what they stage has no owner: no row is kept for it, and the first logged-in
+user who uses the name takes it over. This also applies to rows that were staged by versions without this table.
 
 A row is kept as long as its table, or until there are too many. Then the user with the most rows loses the oldest ones
 for which nothing was decided, so no user can crowd out the rows of others. What was staged under those names then has
@@ -105,7 +105,7 @@ class StagedOwners:
             )
 
     def _count_room(self, connection: sqlite3.Connection, table_id: int, now_ms: int) -> int:
-        """How many names may be claimed before the next count, because counting is slow."""
+        """Return how many names may be claimed before they have to be counted again; counting is slow."""
         (undecided,) = connection.execute(  # a lower bound: it assumes that all decided names have owners
             "SELECT (SELECT count(*) FROM staged_owners WHERE table_id = ?1)"
             " - (SELECT count(*) FROM staged_transactions WHERE table_id = ?1)",

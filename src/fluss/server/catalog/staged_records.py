@@ -34,7 +34,7 @@ REVOKED_FLOOR_COUNTER = "staged_revoked_floor"
 
 
 class StagedFileEntry(NamedTuple):
-    """The decided part of one staged file: so many batches and bytes of an attempt."""
+    """The decided part of one staged file: the attempt by its writer id, and how many of its batches and bytes."""
 
     writer_id: int
     batch_count: int
@@ -42,7 +42,7 @@ class StagedFileEntry(NamedTuple):
 
 
 class StagedWork(NamedTuple):
-    """The files that one bucket must append for a decided batch, in this order."""
+    """The staged files that one bucket must append for a decided batch, in the order of `files`."""
 
     work_id: int
     bucket: TableBucket
@@ -52,7 +52,7 @@ class StagedWork(NamedTuple):
 
 
 class Decision(NamedTuple):
-    """Whether a batch was accepted by this call or an earlier attempt of it, and the last decided batch."""
+    """The result of `decide`: True if this call, or an earlier one with its token, was accepted; the last batch id."""
 
     accepted: bool
     last_batch_id: int

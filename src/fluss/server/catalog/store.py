@@ -2,7 +2,7 @@
 
 Theory: all writes to the catalog file go through `CatalogStore`. Each method is one DDL step: it checks within the
 transaction that the step is still possible, writes, and returns when the change is on disk; if it raises, nothing has
-changed. The coordinator validates names and descriptors before. Callers: the coordinator; tablets only call
+changed. The coordinator validates names and descriptors beforehand. Callers: the coordinator; tablets only call
 `allocate_writer_ids`, reserve row numbers, register snapshots of their buckets, and record the ends of closing ones.
 See `database_file` for threads, processes and change numbers.
 """
@@ -182,7 +182,7 @@ class CatalogStore:
         self.on_table_change(table_id)
 
     def _delete_table(self, connection: sqlite3.Connection, table_id: int, change: int) -> None:
-        # Its schemas and partitions are deleted too (ON DELETE CASCADE).
+        # The schemas and partitions of the table are deleted too (ON DELETE CASCADE).
         connection.execute("DELETE FROM tables WHERE table_id = ?", (table_id,))
         connection.execute("DELETE FROM counters WHERE name = ?", (row_number_counter(table_id),))
         self.file.add_tombstone(change, TABLE_KIND, str(table_id))
@@ -230,7 +230,7 @@ class CatalogStore:
 
     @property
     def catalog_id(self) -> int:
-        """A random number that identifies this catalog; 0 while it has none."""
+        """A random number that identifies this catalog; 0 if none has been assigned yet."""
         return self.file.counter(CATALOG_ID_COUNTER)
 
     def ensure_catalog_id(self) -> None:

@@ -89,7 +89,7 @@ def _first_lost(start: tuple[int, int], frames: Iterable[_Frame], order: str) ->
         if not frame.is_ours or frame.stored not in sums:
             damaged, commits = frame.number if damaged is None else damaged, 0
         if damaged is not None:
-            commits += frame.is_ours and frame.is_commit  # otherwise it is from before the log was restarted
+            commits += frame.is_ours and frame.is_commit  # other frames are from before the log was restarted
             most = max(most, commits)
         before, computed = frame.stored, sums[0]
     return WalDamage(damaged, most) if damaged is not None and most > 1 else None
@@ -110,7 +110,7 @@ def _checksum(before: tuple[int, int], content: bytes, order: str) -> tuple[int,
 
 @lru_cache(maxsize=4)
 def _fibonacci(count: int) -> Any:
-    """F(0) to F(count + 1), modulo 2**32."""
+    """Return the Fibonacci numbers F(0) to F(count + 1), modulo 2**32."""
     numbers = [0, 1]
     while len(numbers) <= count + 1:
         numbers.append((numbers[-1] + numbers[-2]) & _MASK)

@@ -21,7 +21,7 @@ from fluss.server.config.server_config import ServerConfig
 
 DEFAULT_LAKE_FORMAT = "iceberg"
 _OPTION_PREFIX = "datalake."
-# As in Apache Fluss; `is_secret` knows more.
+# The words by which Apache Fluss recognises secrets; `is_secret` has further ones.
 _SECRET_WORDS = ("password", "secret", "key")
 _PASSWORD_IN_ADDRESS = re.compile(r"(?<=://)([^/@:]*):[^/@]*@")
 
@@ -30,7 +30,7 @@ _parse_lake_format = enum_parser(LAKE_FORMATS)
 
 @dataclass(frozen=True)
 class LakeSettings:
-    """`recorded_format` is what new tables record; `table_format` is the lake of tables that enable one."""
+    """The lake options of the cluster. New tables record `recorded_format`; those with a lake use `table_format`."""
 
     recorded_format: str | None
     enabled: bool
@@ -54,7 +54,8 @@ class LakeSettings:
             try:
                 options = catalog_properties(options, self.directory)
             except FlussError:
-                # The catalog cannot be used. Its users get the error; describing a table does not need it.
+                # These options do not make a usable catalog. The operations that open it report that; describing a
+                # table does not open it.
                 return _without_secrets(options)
         return _without_secrets(options)
 

@@ -31,7 +31,7 @@ LOG_OPTIONS = [
         CHOICE,
         "always",
         "what `acks=all` waits for: `always` the disk, `interval` a write that is synced every `log.flush.interval`, "
-        "`os` a write that the system syncs when it likes",
+        "`os` a write that the operating system syncs when it chooses",
         attribute="log_flush",
         choices=("always", "interval", "os"),
         own=True,
@@ -49,8 +49,8 @@ LOG_OPTIONS = [
         "log.validate",
         CHOICE,
         "headers",
-        "what is checked of a batch before it is stored: `headers` what can be told from headers and numbers; `full` "
-        "also every value (times of day, UTF-8, digits of decimals), which takes about as long as reading it",
+        "how a batch is checked before it is stored: `headers` checks headers and counts; `full` also checks every "
+        "value (times of day, UTF-8, digits of decimals), which takes about as long as reading the batch",
         attribute="log_validate",
         choices=("headers", "full"),
         own=True,

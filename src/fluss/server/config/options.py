@@ -272,7 +272,7 @@ _SECRET_WORDS = ("password", "secret", "jaas", "credential", "access-key", "acce
 
 
 def family_of(name: str) -> Family | None:
-    """Return the family that accepts a name which is no single option, or None."""
+    """Return the family that accepts an option name, or None. The caller first looks for an option of that name."""
     return next((family for family in FAMILIES if name.startswith(family.prefix) and name != family.prefix), None)
 
 

@@ -116,7 +116,7 @@ class ServerConfig:
     super_users: frozenset[tuple[str, str]]
     """(type, name) of the principals that no ACL restricts."""
     sasl_mechanisms: tuple[str, ...]
-    """In upper case."""
+    """The enabled SASL mechanisms, in upper case."""
     credentials: Mapping[str, Credentials] = field(repr=False)
     """The users that can log in, by name of the SASL listener."""
     values: Mapping[str, str] = field(repr=False)
@@ -158,7 +158,7 @@ class ServerConfig:
 
 
 def _override_addresses(values: dict[str, str], given: dict[str, str]) -> None:
-    """Apply ``--bind HOST:PORT`` to the only listener of the file; with several listeners it is ambiguous."""
+    """Apply ``--bind HOST:PORT`` to the only listener of the file; an error if the file has several."""
     address = given.get("bind.listeners")
     if address is None:
         return
@@ -290,7 +290,7 @@ def _data_dir(values: Mapping[str, str]) -> Path:
 
 
 def _default_data_dir() -> Path:
-    """Return `fluss-data` in the current directory; earlier versions used the directory of temporary files."""
+    """Return `fluss-data` in the current directory; point out tables where earlier versions would have put them."""
     chosen, earlier = Path("fluss-data").absolute(), Path(tempfile.gettempdir()) / "fluss-data"
     logger.warning("no data directory given, using %s; --data DIR chooses another one", chosen)
     if not chosen.exists() and (earlier / CATALOG_FILE_NAME).exists():

@@ -1,6 +1,6 @@
 """Logs that the disk of the data directory is filling up, before writes are refused.
 
-One line when a level is reached and one when there is space again, not one per check.
+It logs one line when a level is reached and one when there is space again, not one per check.
 """
 
 from __future__ import annotations
@@ -12,7 +12,8 @@ from pathlib import Path
 logger = logging.getLogger(__name__)
 
 LEVELS_PERCENT = (80, 90, 95)
-# Without it, a disk whose usage varies around a level would log a line each time.
+# The usage must fall this far below a level before the level counts as left. Otherwise a disk whose usage varies around
+# a level would log a line each time.
 ROOM_AGAIN_PERCENT = 2
 CHECK_INTERVAL_MS = 10_000
 
@@ -35,7 +36,7 @@ class DiskWatch:
         self.note(100 - 100 * status.f_bavail / max(usable, 1), status.f_bavail * status.f_frsize)
 
     def note(self, used_percent: float, free_bytes: int) -> None:
-        """Compare the usage with the level that was logged last."""
+        """Log a line if the usage has reached another level than the one that was logged last."""
         level = max((each for each in LEVELS_PERCENT if used_percent >= each), default=0)
         if level > self._level:
             logger.warning(

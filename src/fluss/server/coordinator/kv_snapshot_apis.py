@@ -1,8 +1,8 @@
 """Leases on kv snapshots, and the coordinator's lists of snapshots and remote manifests.
 
 A lease keeps snapshots for a reader: until it expires, the tablets retire none of its snapshots. It is stored first,
-and the snapshots are checked afterwards. So a tablet either retires a snapshot before the lease, which is then reported
-as unavailable, or it tries to do so afterwards and sees the lease.
+and the snapshots are checked afterwards. So if a tablet retires a snapshot before the lease is stored, the snapshot is
+reported as unavailable; if it tries to do so afterwards, it sees the lease.
 
 Leases belong to their user: each logged-in user has separate ids, so no user can touch the lease of another.
 """
@@ -112,7 +112,10 @@ class KvSnapshotApis:
         self._environment.catalog.refresh()
         entry = self._environment.catalog.table_by_id(table_id)
         if entry is None:
-            raise FlussError(f"table id {table_id} does not exist; it may have been dropped", ErrorCode.TABLE_NOT_EXIST)
+            raise FlussError(
+                f"table id {table_id} does not exist; it may have been dropped: refresh the metadata",
+                ErrorCode.TABLE_NOT_EXIST,
+            )
         unknown = partition_id is not None and self._environment.catalog.partition(table_id, partition_id) is None
         if unknown or (entry.is_partitioned and partition_id is None):
             raise partition_missing(entry.path, f"id {partition_id}")
@@ -130,7 +133,7 @@ class KvSnapshotApis:
             self._leases.delete(lease_id)
 
     def _check_read(self, context: RequestContext, table_ids: Iterable[int]) -> None:
-        """Check for READ on every table that still exists."""
+        """Raise code 48 unless the caller may read all of these tables; those that were dropped are skipped."""
         self._environment.catalog.refresh()
         for table_id in set(table_ids):
             if self._environment.catalog.table_by_id(table_id) is not None:
@@ -138,7 +141,7 @@ class KvSnapshotApis:
 
 
 def _owned(context: RequestContext, lease_id: str) -> str:
-    """The id under which the lease is stored."""
+    """The id under which a caller's lease is stored: the given one, after the user's name if there is a login."""
     if context.principal_name == ANONYMOUS_NAME:
         return lease_id
     return f"{context.principal_type}:{context.principal_name}\0{lease_id}"

@@ -1,8 +1,8 @@
 """Offsets that exactly-once sinks store on the coordinator.
 
 An entry is stored in the catalog under the producer's id until it expires. Registering never replaces an entry that has
-not expired: a sink resets to the first offsets. There is a limit per entry and for all entries together, because all
-processes share the catalog.
+not expired, because a sink that restarts must get the offsets from its first start. There is a limit per entry and for
+all entries together, because all processes share the catalog.
 """
 
 from __future__ import annotations

@@ -59,7 +59,7 @@ class StagedCommitApis:
     def _check_files(
         self, buckets: Sequence[tuple[TableBucket, Sequence[StagedFileEntry]]], transaction: str | None
     ) -> None:
-        """Check that every file exists and is long enough, because whatever is decided must be appended.
+        """Check that every file exists and is long enough, because everything that is decided must be appended.
 
         With a `transaction`, which the user owns, also check that every file belongs to it.
 

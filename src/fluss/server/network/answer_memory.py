@@ -4,13 +4,13 @@ Theory. A large answer takes memory twice: while its handler collects rows, and 
 report what they have collected (`RequestContext.collect`); what is queued for a peer is known here. Small answers are
 not counted.
 
-- A connection collects one large answer at a time; its next requests are not read meanwhile. They would not be answered
-  sooner otherwise, since the peer has to receive the first answer before the second.
+- A connection collects one large answer at a time; its next requests are not read meanwhile. Reading them earlier would
+  not answer them sooner, since the peer has to receive the first answer before the second.
 - When the answers of all connections together reach the limit of the process, requests that answer with rows wait,
   and of those under way only the oldest continues (`RequestContext.room`), so that one can always finish. Writes and
   all other requests are served. Peers that do not read their answers are soon disconnected.
 
-The C library keeps freed memory, fragmented between blocks in use. After large answers it is told to release it.
+The C library keeps freed memory, fragmented between blocks in use. After large answers it is made to release that.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ ROW_ANSWERS = frozenset(
 
 
 class AnswersInMemory(BytesInMemory):
-    """The account of answers in one server process."""
+    """The account of the memory that all answers of one server process take."""
 
     def __init__(self, limit_bytes: int, loop: asyncio.AbstractEventLoop) -> None:
         super().__init__(limit_bytes)
@@ -67,7 +67,7 @@ class AnswersInMemory(BytesInMemory):
 
 
 class ConnectionAnswers:
-    """The account of answers on one connection."""
+    """The account of the memory that the answers of one connection take."""
 
     __slots__ = ("_collected", "_connection", "_queued", "_total")
 
@@ -100,7 +100,7 @@ class ConnectionAnswers:
             self._connection.release_hold(Hold.ANSWERS)
 
     def queued(self, size: int) -> None:
-        """Add an answer that is queued for the peer."""
+        """Add the bytes of an answer that is queued for the peer, unless it is small."""
         if size >= LARGE_STEP_BYTES:
             self._queued += size
             self._total.charge(size)

@@ -20,7 +20,7 @@ import threading
 from collections.abc import Callable
 
 SMALLEST_BUFFER_BYTES = 128 * 1024
-# The most that one read receives.
+# A read into a big frame asks for at least and at most this much.
 MIN_STEP_BYTES = 16 * 1024
 MAX_STEP_BYTES = 512 * 1024
 # What all frames being received get together in one iteration of the event loop. libuv reads up to 32 times in a row,
@@ -89,7 +89,7 @@ class BytesInMemory:
 
     @property
     def is_full(self) -> bool:
-        """True if the limit is reached."""
+        """True if the bytes in memory have reached the limit."""
         return self._bytes >= self._limit_bytes
 
     @property
@@ -112,11 +112,11 @@ class BytesInMemory:
         self._wake()
 
     def charge(self, count: int) -> None:
-        """Add `count` bytes."""
+        """Add `count` bytes that are in memory from now on."""
         self._bytes += count
 
     def refund(self, count: int) -> None:
-        """Subtract `count` bytes."""
+        """Subtract `count` bytes that are no longer in memory."""
         self._bytes -= count
         assert self._bytes >= 0, "more bytes refunded than charged"
         self._wake()
@@ -153,13 +153,13 @@ class ReceivedInMemory(BytesInMemory):
     Frames that began early must not take all the memory, or all later ones wait until they end. So when all but
     `shared_bytes` of the limit is taken, a frame continues only up to its share: half of `shared_bytes` divided by the
     number of frames being received. The other half is for the oldest frame, which may always continue, and for ordinary
-    frames, which are thus not affected by frames of 100 MiB that never end. Whatever arrives together with the head of
-    a frame is in memory before its size is known, so `start_bytes` keeps that small too.
+    frames, which are thus not affected by frames of 100 MiB that never end. The first read of a frame is in memory
+    before the size of the frame is known, so `start_bytes` limits that read too.
 
-    The more frames there are, the smaller is a share, and a frame keeps what it has. So frames that begin one after
-    another have more than that half together: 1/1 + 1/2 + 1/3 + ... of it. Frames larger than their share therefore
-    never use the other half. Only ordinary frames, which fit into a share, are received until the limit is reached; one
-    that stops in the middle is not held, so it counts as stalled.
+    The more frames there are, the smaller is a share, but a frame keeps what it has received. So frames that begin one
+    after another may together have more than the half that they share: 1/1 + 1/2 + 1/3 + ... of it. Frames larger than
+    their share are therefore held before they use the other half. Only ordinary frames, which fit into a share, are
+    received until the limit is reached; one that stops in the middle is not held, so it counts as stalled.
     """
 
     def __init__(self, limit_bytes: int, shared_bytes: int, loop: asyncio.AbstractEventLoop | None = None) -> None:
@@ -176,7 +176,7 @@ class ReceivedInMemory(BytesInMemory):
 
     @property
     def share_bytes(self) -> int:
-        """How much of a frame may be in memory when memory is short."""
+        """The number of bytes of a frame that may be in memory when memory is short."""
         return self._shared_bytes // (2 * max(1, len(self._unfinished)))
 
     def turn_is_over(self, count: int) -> bool:
@@ -188,7 +188,7 @@ class ReceivedInMemory(BytesInMemory):
         return max(MIN_STEP_BYTES, TURN_BYTES // max(1, len(self._unfinished)))
 
     def step_bytes(self, owner: int) -> int:
-        """How much of its frame `owner`, which may continue, receives at once, so that it stays within its share."""
+        """Return the size of the next read into the frame of `owner`, so that the frame stays within its share."""
         step = min(MAX_STEP_BYTES, self._turn_share, TURN_BYTES - self._of_turn)
         if next(iter(self._unfinished), None) != owner:
             left = self._limit_bytes - self._shared_bytes - self._bytes
@@ -198,7 +198,7 @@ class ReceivedInMemory(BytesInMemory):
         return max(step, MIN_STEP_BYTES)
 
     def start_bytes(self, most: int) -> int:
-        """How much is received at once where a frame may begin; at most `most`."""
+        """Return the size of a read in which a frame may begin; at most `most`."""
         if not self._is_short:
             return most
         if self._bytes >= self._limit_bytes - self._shared_bytes // 2:

@@ -16,7 +16,8 @@ A connection is *held* while any of these is true: too many requests under way, 
 received bytes, or its turn is over (`Hold`). While held, it neither reads nor serves. When the last reason is gone, it
 serves the backlog and then reads again.
 
-Answers are collected in `_out` and written once per turn; later answers are written once per loop iteration.
+Answers are collected in `_out` and written once per turn; those that are ready after the turn are written once per
+iteration of the event loop.
 
 States: open -> closing (no more input, `_out` is still written) -> lost. `close` and `abort` may be called in any
 state.
@@ -48,7 +49,7 @@ FRAME_START_BYTES = LENGTH_BYTES + REQUEST_HEADER_BYTES
 
 
 class Connection(asyncio.BufferedProtocol):
-    """The server's side of one connection."""
+    """The server's side of one TCP connection; asyncio calls it when bytes arrive and when the connection is lost."""
 
     def __init__(self, server: NetworkServer, listener: BoundListener) -> None:
         self.server = server
@@ -77,7 +78,7 @@ class Connection(asyncio.BufferedProtocol):
     # ---- the transport's calls ----
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        """The peer is connected; the server may still refuse it."""
+        """Register a connection that was just accepted; the server may refuse it."""
         self._transport = cast(asyncio.Transport, transport)
         peer = transport.get_extra_info("peername")
         self.client_host = str(peer[0]) if peer else ""
@@ -86,7 +87,7 @@ class Connection(asyncio.BufferedProtocol):
             self.abort()
 
     def get_buffer(self, sizehint: int) -> memoryview:
-        """Return the buffer for the next bytes."""
+        """Return the buffer into which the transport receives the next bytes."""
         if self._big is not None:
             end = min(self._big_size, self._big_position + self.server.received.step_bytes(id(self)))
             return self._big[self._big_position : end]
@@ -116,7 +117,7 @@ class Connection(asyncio.BufferedProtocol):
         self.hold(Hold.UNSENT)
 
     def resume_writing(self) -> None:
-        """The peer has received most of them: read again."""
+        """The peer has received most of the waiting bytes: read again."""
         self.answers.taken()
         self.release_hold(Hold.UNSENT)
 
@@ -178,17 +179,17 @@ class Connection(asyncio.BufferedProtocol):
                 self._begin_big(view[start:end], size)
                 return
         if not self._pending:
-            self.progress_at = self.server.now  # a small frame has its time from its first byte on
+            self.progress_at = self.server.now  # the time limit of a small frame starts at its first byte
         self._pending = bytes(view[start:end])
 
     def _is_acceptable(self, view: memoryview, start: int, end: int, size: int) -> bool:
         """True if a frame of this size is allowed; otherwise end the connection."""
         limits = self._limits
         if not FRAME_START_BYTES <= size <= limits.max_request_bytes:
-            self.close(f"a frame length of {size - LENGTH_BYTES} bytes")
+            self.close(f"invalid frame length of {size - LENGTH_BYTES} bytes")
             return False
         if not self.login.is_ready and size > limits.max_request_before_login_bytes:
-            self.close(f"a frame of {size} bytes before login")
+            self.close(f"a frame of {size} bytes is too large before login")
             return False
         if size <= limits.max_control_request_bytes:
             return True
@@ -196,7 +197,7 @@ class Connection(asyncio.BufferedProtocol):
             refusal = self.server.dispatcher.refuse_size(view, start + LENGTH_BYTES, size)
             if refusal is not None:
                 self._out.append(error_frame(*refusal))
-                self.close(f"a frame of {size} bytes for a request without records")
+                self.close(f"a frame of {size} bytes is too large for a request without records")
                 return False
         return True
 
@@ -256,18 +257,18 @@ class Connection(asyncio.BufferedProtocol):
         self._loop.call_soon(self.release_hold, Hold.TURN)
 
     def hold(self, reason: Hold) -> None:
-        """Stop reading and serving for a reason."""
+        """Stop reading and serving for a reason, until `release_hold` has removed it and all others."""
         if not self._hold and self._transport is not None and not self.is_closing:
             self._transport.pause_reading()
         self._hold |= reason
 
     def release_hold(self, reason: Hold) -> None:
-        """Remove a reason; when it was the last one, continue soon."""
+        """Remove a reason not to read; if it was the last one, continue soon."""
         if not self._hold & reason:
             return
         self._hold &= ~reason
         if not self._hold and not self._continue_is_scheduled and not self.is_closing:
-            # Not immediately: the caller may be waking many connections.
+            # Continue in a later step, because the caller may be waking many connections.
             self._continue_is_scheduled = True
             self._loop.call_soon(self._continue)
 
@@ -322,7 +323,7 @@ class Connection(asyncio.BufferedProtocol):
         self.answers.queued(size)
 
     def flush_later(self) -> None:
-        """Write at the end of this loop iteration everything that is queued by then."""
+        """Write everything that is queued by the end of this iteration of the event loop."""
         if self._out and not self._flush_is_scheduled:
             self._flush_is_scheduled = True
             self._loop.call_soon(self._flush)
@@ -343,7 +344,7 @@ class Connection(asyncio.BufferedProtocol):
             self.abort()
 
     def unsent_bytes(self) -> int:
-        """Bytes that were written and not yet sent."""
+        """Return the number of bytes that were written to the transport and not yet sent."""
         return self._transport.get_write_buffer_size() if self._transport is not None else 0
 
     # ---- ending ----
@@ -366,7 +367,7 @@ class Connection(asyncio.BufferedProtocol):
         self._transport.close()
 
     def abort(self) -> None:
-        """End the connection immediately."""
+        """End the connection immediately; what is queued is not sent."""
         self.is_closing = True
         if self._transport is not None:
             self._transport.abort()
@@ -381,18 +382,18 @@ class Connection(asyncio.BufferedProtocol):
         elif now - self.unsent_moved_at > (
             limits.write_stall_under_pressure_seconds if answers_wait else limits.write_stall_seconds
         ):
-            return "the peer takes no answers"
+            return "the peer does not read its answers"
         if self.is_closing:
             return None
         if self._hold and peer_is_gone(self._transport):
-            return "the peer is gone"
+            return "the peer has closed its side"
         if not self.login.is_ready and now - self.opened_at > limits.login_seconds:
             return "no login in time"
         if (self._big is not None or self._pending) and not self._hold:
             hurry = memory_is_short and self._big is not None
             stall = limits.frame_stall_under_pressure_seconds if hurry else limits.frame_stall_seconds
             if now - self.progress_at > stall:
-                return "a started frame does not go on"
+                return "the rest of a frame does not arrive"
         elif not self.in_flight and not unsent and now - self.active_at > limits.idle_seconds:
             return "idle"
         return None

@@ -69,7 +69,7 @@ class _Route(NamedTuple):
 
 
 class Dispatcher:
-    """Routes the requests of one service."""
+    """Passes requests to the handlers of one service, and their answers to the connections."""
 
     def __init__(self, service: Service, loop: asyncio.AbstractEventLoop) -> None:
         self._loop = loop
@@ -92,15 +92,16 @@ class Dispatcher:
         return answer.SerializeToString()
 
     def refuse_size(self, view: memoryview, start: int, size: int) -> tuple[int, int, str] | None:
-        """Return (request id, code, message) for a frame above the control limit that is no write, else None.
+        """Return the error (request id, code, message) for a large frame, whose header begins at `start`.
 
-        Its header begins at `start`.
+        Return None for a write, which may be that large.
         """
         api_key, _, request_id = _HEADER.unpack_from(view, start)
         route = self._routes.get(api_key)
         if route is not None and route.split is not None:
             return None
-        return request_id, int(ErrorCode.CORRUPT_MESSAGE), f"a request of {size} bytes is too large for API {api_key}"
+        text = f"a request of {size} bytes is too large for API {api_key}; only writes may be that large"
+        return request_id, int(ErrorCode.CORRUPT_MESSAGE), text
 
     def serve(
         self, connection: Connection, view: memoryview, start: int, stop: int, lease: Lease | None = None
@@ -172,7 +173,10 @@ class Dispatcher:
             text = "this listener needs a login: configure the client for SASL/PLAIN"
             raise FlussError(text, ErrorCode.AUTHENTICATE_EXCEPTION)
         else:
-            raise FlussError(f"API key {api_key} is not served here", ErrorCode.UNSUPPORTED_VERSION)
+            raise FlussError(
+                f"API key {api_key} is not served here; API_VERSIONS lists the keys that are",
+                ErrorCode.UNSUPPORTED_VERSION,
+            )
 
     def _api_versions(self, connection: Connection, request_id: int, body: memoryview) -> None:
         parse_request(pb.ApiVersionsRequest, body)
@@ -227,7 +231,10 @@ class Dispatcher:
         elif isinstance(awaitable, asyncio.Future):
             future = awaitable
         else:
-            raise TypeError(f"handler of API {context.api_key} returned {type(awaitable).__name__}")
+            raise TypeError(
+                f"the handler of API {context.api_key} must return an answer, a coroutine or a future, got "
+                f"{type(awaitable).__name__}"
+            )
         if future.done():
             self._deliver(connection, context, lease, future)
             return
@@ -247,7 +254,7 @@ class Dispatcher:
     def _deliver(
         self, connection: Connection, context: RequestContext, lease: Lease | None, future: asyncio.Future[Any]
     ) -> None:
-        """Queue the answer of a finished future."""
+        """Queue the answer of a handler that has finished, or its error."""
         request_id = context.request_id
         try:
             reply = future.result()
@@ -258,7 +265,7 @@ class Dispatcher:
         except asyncio.CancelledError:
             if lease is not None:
                 lease.abandon()
-            text = "the server gave the request up"
+            text = "the server cancelled the request, because it stops or the connection ended; send it again"
             connection.send(error_frame(request_id, ErrorCode.REQUEST_TIME_OUT, text))
         except Exception as error:
             if lease is not None:

@@ -46,15 +46,15 @@ class NetworkLimits:
 
     # Time.
     frame_stall_seconds: float = 30.0  # a started frame makes no progress
-    frame_stall_under_pressure_seconds: float = 2.0  # the same while others wait for memory
-    write_stall_seconds: float = 60.0  # the peer takes nothing of what is waiting for it
-    write_stall_under_pressure_seconds: float = 5.0  # the same while others wait for memory
+    frame_stall_under_pressure_seconds: float = 2.0  # a started frame makes no progress while others wait for memory
+    write_stall_seconds: float = 60.0  # the peer receives nothing of what is waiting for it
+    write_stall_under_pressure_seconds: float = 5.0  # the peer receives nothing while others wait for memory
     login_seconds: float = 30.0
     idle_seconds: float = 600.0  # nothing in either direction and nothing under way
     stop_grace_seconds: float = 5.0  # for requests under way when the server stops
 
     def sweep_seconds(self) -> float:
-        """How often connections are checked: a quarter of the shortest time limit, within bounds."""
+        """The interval at which connections are checked: a quarter of the shortest time limit, within bounds."""
         shortest = min(
             self.frame_stall_seconds,
             self.frame_stall_under_pressure_seconds,

@@ -13,7 +13,7 @@ FREE_FAILURES = 20
 FORGIVEN_FAILURES_PER_SECOND = 0.5
 FIRST_PAUSE_SECONDS = 0.1
 LAST_PAUSE_SECONDS = 5.0
-# Clients time out, and connections without a login are closed.
+# Waiting longer is useless: clients time out, and the server closes connections that do not log in.
 MAX_TURN_WAIT_SECONDS = 15.0
 MAX_REMEMBERED_ADDRESSES = 10_000
 

@@ -34,8 +34,8 @@ LISTEN_BACKLOG_CONNECTIONS = 1024
 # libuv accepts one connection per iteration of the loop. With dozens of busy connections, iterations are slow and new
 # ones would wait long, so all waiting connections are accepted together.
 MAX_CONNECTIONS_AT_ONCE = 128
-# This many of the process's file descriptors are reserved for files.
 MOST_SWEEPS_AT_ONCE = 2
+# This many of the process's file descriptors are reserved for files.
 FILE_DESCRIPTORS_FOR_FILES = 256
 # A connection without a request may be new rather than silent, so it is not replaced before this time.
 MIN_SILENCE_SECONDS = 1.0
@@ -110,7 +110,8 @@ class NetworkServer:
         """Accept connections on all listeners."""
         if sys.platform == "win32" and not isinstance(self.loop, asyncio.SelectorEventLoop):
             # The proactor loop fills a buffer some time after requesting it, so buffers could not be shared.
-            raise FlussError("on Windows the server requires a selector event loop", ErrorCode.INVALID_CONFIG_EXCEPTION)
+            text = f"on Windows the server requires asyncio.SelectorEventLoop, got {type(self.loop).__name__}"
+            raise FlussError(text, ErrorCode.INVALID_CONFIG_EXCEPTION)
         for listener in self._listeners:
             server = await self.loop.create_server(
                 lambda listener=listener: Connection(self, listener),  # type: ignore[misc]
@@ -160,7 +161,7 @@ class NetworkServer:
             return False
         if len(self._connections) >= self._max_connections and not self._make_room():
             logger.warning(
-                "connection of %s refused: all %d connections are in use",
+                "connection of %s refused: all %d connections that the server accepts are in use",
                 connection.client_host,
                 self._max_connections,
             )
@@ -183,7 +184,7 @@ class NetworkServer:
             accepting.add_done_callback(self._accepting.discard)
 
     def remove(self, connection: Connection) -> None:
-        """Remove a lost connection."""
+        """Forget a connection that was lost."""
         self._connections.pop(connection, None)
         self._progress.set()
 

@@ -89,7 +89,7 @@ class DataDirectory:
             return {}
 
     def write_ports(self, ports: dict[str, dict[str, int]]) -> None:
-        """Store the ports. A crash leaves the old file or the new one; without it, the next run gets other ports."""
+        """Store the ports of this run. A crash leaves the old or the new file; without one, the next run has others."""
         if self.read_ports() == ports:
             return
         new = self.path / f"{PORTS_FILE_NAME}.new"
@@ -123,7 +123,8 @@ def _open_locked(path: Path) -> list[int]:
         locks.append(os.open(path, os.O_RDONLY | os.O_CLOEXEC))
     except OSError as error:
         raise FlussError(
-            f"cannot use data directory {path}: {error.strerror or error}", ErrorCode.INVALID_CONFIG_EXCEPTION
+            f"cannot use data directory {path}: {error.strerror or error}; choose another directory",
+            ErrorCode.INVALID_CONFIG_EXCEPTION,
         ) from error
     deadline = time.monotonic() + ORPHANS_WAIT_SECONDS
     while not all(map(_try_lock, locks)):

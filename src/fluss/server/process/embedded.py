@@ -1,9 +1,9 @@
 """A server inside a program: a thread with its own event loop runs the coordinator and the tablets.
 
-Theory. The constructor of `EmbeddedCluster` starts it and `close` ends it; the owner calls both, from one thread at a
-time. In between, the private thread owns the loop and all roles; the owner only reads addresses. The data directory is
-locked as by a standalone server, so only one server serves it at a time. A cluster that was not closed is closed at
-interpreter exit; after a kill, the directory recovers like any other.
+Theory. The constructor of `EmbeddedCluster` starts the server and `close` stops it; the owner calls both, from one
+thread at a time. In between, the private thread owns the loop and all roles; the owner only reads addresses. The data
+directory is locked as by a standalone server, so only one server serves it at a time. A cluster that was not closed is
+closed at interpreter exit; after a kill, the directory recovers like any other.
 """
 
 from __future__ import annotations
@@ -41,8 +41,8 @@ _open_clusters: weakref.WeakSet[EmbeddedCluster] = weakref.WeakSet()
 def _close_at_exit(cluster: EmbeddedCluster) -> None:
     """Close the cluster when the interpreter exits, while executors still accept work.
 
-    `atexit` is too late for that: the threading module shuts executors down before. Its own hooks run in the reverse
-    order of their registration; on a Python without such hooks, `atexit` is the fallback.
+    `atexit` is too late for that, because the threading module has shut executors down by then. That module's hooks run
+    in the reverse order of their registration; on a Python without such hooks, `atexit` is the fallback.
     """
     _register_exit_hook()
     _open_clusters.add(cluster)
@@ -146,7 +146,9 @@ class EmbeddedCluster:
         except FutureTimeoutError:
             future.cancel()
             raise FlussError(
-                f"the embedded server did not finish within {deadline_seconds:.0f} s", ErrorCode.REQUEST_TIME_OUT
+                f"the embedded server did not start or stop within {deadline_seconds:.0f} s; look for warnings in its "
+                "log",
+                ErrorCode.REQUEST_TIME_OUT,
             ) from None
 
     async def _start_roles(self) -> None:

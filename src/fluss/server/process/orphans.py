@@ -1,4 +1,4 @@
-"""Lists what starts have put aside in `DIR/orphans`, and deletes it on request.
+"""Lists the directories that starts of the server have moved to `DIR/orphans`, and deletes them on request.
 
 Remote objects of orphans are never deleted: the directory may be a copy, and the original may still use them. The
 caller has locked the data directory.
@@ -29,7 +29,7 @@ class Orphan(NamedTuple):
 
 
 def list_orphans(data_dir: Path) -> list[Orphan]:
-    """Return everything that was put aside, sorted by database and name."""
+    """Return all directories that were moved to `DIR/orphans`, sorted by database and name."""
     databases = subdirectories(data_dir / ORPHANS_DIRECTORY_NAME)
     return [_orphan(directory) for database in databases for directory in subdirectories(database)]
 
@@ -62,7 +62,7 @@ def _read_snapshots(bucket_directory: Path) -> str | None:
 
 
 def delete_orphan(orphan: Orphan, data_dir: Path) -> None:
-    """Delete a directory that was put aside, and parents that become empty."""
+    """Delete the directory of an orphan, and parents that become empty."""
     shutil.rmtree(orphan.path)
     parent = orphan.path.parent
     while parent != data_dir and not any(parent.iterdir()):

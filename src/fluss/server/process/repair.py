@@ -88,14 +88,14 @@ class CatalogPlan:
 
     @property
     def databases(self) -> list[str]:
-        """The databases that only the mark knows."""
+        """The databases that are only in the mark, neither in the copy nor in the record of a table."""
         if self.mark is None:
             return []
         known = {record.database_name for record in self.restored}
         return sorted(self.mark.databases.keys() - known - (self.stored.databases if self.stored else frozenset()))
 
     def lines(self) -> list[str]:
-        """Describe the plan to the user."""
+        """Return a description of the plan for the user, line by line."""
         source = (
             f"the safety copy {self.copy}" if self.copy else "the directories of the tables (there is no safety copy)"
         )
@@ -151,7 +151,7 @@ def plan_catalog(data_dir: Path, *, use_copy: bool = True) -> CatalogPlan:
 def _newest_copy(
     data_dir: Path, mark: CatalogMark | None, records: Sequence[TableRecord]
 ) -> tuple[Path | None, OfflineCatalog | None]:
-    """The newest undamaged copy of this directory's catalog."""
+    """The newest undamaged safety copy of this directory's catalog, with its contents; None if there is none."""
     ids = {record.catalog_id for record in records} | ({mark.catalog_id} if mark is not None else set())
     for path in list_copies(data_dir):
         try:
@@ -188,7 +188,8 @@ def apply_catalog(plan: CatalogPlan, *, forget_staged: bool = False) -> list[Pat
         )
     if not plan.restored and not plan.databases and plan.stored is None:
         raise FlussError(
-            f"nothing to restore in {plan.data_dir}: it has no safety copy and no tables", ErrorCode.STORAGE_EXCEPTION
+            f"nothing to restore in {plan.data_dir}: it has no safety copy and no tables; check the path",
+            ErrorCode.STORAGE_EXCEPTION,
         )
     new = plan.data_dir / NEW_CATALOG_NAME
     for suffix in ("", "-wal", "-shm"):
@@ -211,12 +212,13 @@ def _fill(store: CatalogStore, plan: CatalogPlan, *, forget_staged: bool) -> Non
         for table_id in plan.dropped:
             connection.execute("DELETE FROM tables WHERE table_id = ?", (table_id,))
             store.drops.note(TABLE_KIND, table_id, file.counter("change"))
-        for record in sorted(plan.restored, key=lambda record: -record.change):  # newest first: it defines its database
+        # The newest record comes first, because it defines the database.
+        for record in sorted(plan.restored, key=lambda record: -record.change):
             clash = connection.execute(
                 "SELECT table_id FROM tables WHERE database_name = ? AND table_name = ? AND table_id != ?",
                 (record.database_name, record.table_name, record.table_id),
             ).fetchone()
-            if clash is not None:  # dropped after the copy, and created again
+            if clash is not None:  # the table of the copy was dropped later, and its name used again
                 connection.execute("DELETE FROM tables WHERE table_id = ?", clash)
             put_table(file, record)
         _put_databases(file, plan)

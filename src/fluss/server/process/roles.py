@@ -49,7 +49,7 @@ class Role:
         self._background: asyncio.Task[None] | None = None
 
     async def start(self) -> None:
-        """Open everything and serve; return when the first request can be answered."""
+        """Open the catalog, start the service and its listeners; return when the first request can be answered."""
         self._store = CatalogStore(self._config.data_dir / CATALOG_FILE_NAME)
         service, background = await self._start_service(Catalog(self._store))
         self._network = NetworkServer(service, self._listeners, _network_limits(self._config), self._config.credentials)
@@ -83,14 +83,14 @@ class Role:
             self._store = None
 
     async def _start_service(self, catalog: Catalog) -> tuple[Service, Coroutine[Any, Any, None]]:
-        raise AssertionError("implemented by each role")
+        raise AssertionError("each role implements this method")
 
     async def _stop_service(self) -> None:
-        raise AssertionError("implemented by each role")
+        raise AssertionError("each role implements this method")
 
 
 class CoordinatorRole(Role):
-    """The role that changes metadata: databases, tables, partitions and the rest."""
+    """The role that changes metadata: databases, tables, partitions, permissions and options."""
 
     _service: CoordinatorService | None = None
 

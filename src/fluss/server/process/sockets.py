@@ -31,7 +31,7 @@ def tablet_role(server_id: int) -> str:
 
 @dataclass(frozen=True)
 class ServerSockets:
-    """The bound listeners by role name, and the topology that clients are told."""
+    """The bound listeners by role name, and the topology that metadata answers give to clients."""
 
     roles: Mapping[str, tuple[BoundListener, ...]]
     topology: Topology
@@ -79,7 +79,7 @@ def open_sockets(config: ServerConfig, directory: DataDirectory) -> ServerSocket
 
 
 def _wanted_ports(config: ServerConfig) -> dict[str, dict[str, int]]:
-    """Role -> listener -> port to bind; 0 for any."""
+    """Return the ports to bind, as role -> listener -> port; 0 for any free port."""
     wanted = {COORDINATOR_ROLE: {listener.name: listener.port for listener in config.listeners}}
     for server_id in range(config.tablet_count):
         first = config.tablet_first_port and config.tablet_first_port + server_id * len(config.listeners)

@@ -6,8 +6,9 @@ server's thread starts. Files that a catalog does not know are never deleted. Th
 - There are tables, but the catalog is missing, empty, damaged or another server's: the server does not start.
 - The catalog is behind `catalog.mark` or behind the record of a table (`table.json`), so it is old: the server does not
   start.
-- The same, but the whole directory is a copy that was made while the server ran (`mark` explains how that is detected):
-  the catalog may have been copied a moment before the rest. Its tables are updated from their records.
+- The catalog is behind in one of these ways because the whole directory is a copy that was made while the server ran
+  (`mark` explains how that is detected), so the catalog may have been copied a moment before the rest: its tables are
+  updated from their records.
 - Other directories that the catalog neither has nor knows to be dropped are moved to `DIR/orphans`, with a warning, and
   their ids are never assigned again.
 
@@ -43,7 +44,7 @@ NAMED_LIMIT = 5
 
 
 def check_tables(data_dir: Path) -> None:
-    """Check all directories of tables; code 26 if the catalog cannot be theirs."""
+    """Check that the catalog belongs to the directories of tables; code 26 if it does not."""
     found = [item for item in list_directories(data_dir / DATA_DIRECTORY_NAME) if not item.is_marked]
     mark = read_mark(data_dir)
     if not found and mark is None:

@@ -9,9 +9,10 @@ against `CRASH_LOOP_LIMIT_DEATHS`; being ready clears the count. The delay grows
 cannot start does not occupy a processor, while a ready role that is killed is restarted at once. During the first start
 of the server, an exit code that means "cannot start" ends everything, because a user is waiting for that message.
 
-A child sends a heartbeat every second (`fluss.server.runtime.heartbeat`). After half of `hang_seconds` without one, it
-is told to write its stacks to the log; after all of it, it is killed and restarted: clients wait for a role that comes
-back, but would wait forever for one that hangs. Time in which the supervisor itself did not run does not count.
+A child sends a heartbeat every second (`fluss.server.runtime.heartbeat`). After half of `hang_seconds` without one, a
+signal makes it write its stacks to the log; after all of it, the child is killed and restarted: clients wait for a role
+that comes back, but would wait forever for one that hangs. Time in which the supervisor itself did not run does not
+count.
 
 Invariants: the ready line is printed once, when every role serves; signal handlers only record the signal, and the loop
 of `Supervisor.run` acts on it; each child gets only its own end of the life line, so however the supervisor dies, all
@@ -69,7 +70,7 @@ class _Child:
     is_ready: bool = False
     early_deaths: int = 0
     start_at: float = 0.0
-    """When to start it; only meaningful without a process."""
+    """The time at which to start the process again; only meaningful while there is none."""
 
 
 class Supervisor:
@@ -212,7 +213,7 @@ class Supervisor:
         now = time.monotonic()
         away = (
             now - self._checked_at - 2 * BEAT_SECONDS
-        )  # it was stopped together with its children, or the machine is overloaded
+        )  # the supervisor was stopped together with its children, or the machine is overloaded
         self._checked_at = now
         for child in self._children:
             if away > 0:
@@ -233,7 +234,7 @@ class Supervisor:
             if silent >= self._hang_seconds:
                 logger.error("%s: no heartbeat for %.0f s, killing it; nothing acknowledged is lost", name, silent)
                 os.kill(child.process_id, signal.SIGKILL)
-                child.last_heartbeat_at = now  # it may take a moment to die
+                child.last_heartbeat_at = now  # the child may take a moment to die
 
     def _reap(self) -> None:
         for child in self._children:
@@ -259,7 +260,7 @@ class Supervisor:
             self._failed = True
         elif child.early_deaths >= CRASH_LOOP_LIMIT_DEATHS:
             logger.error(
-                "%s %s; it died %d times before it could serve, so the server stops. The lines above say why it died",
+                "%s %s; it died %d times before it could serve, so the server stops. The lines above have the reasons",
                 child.role,
                 how,
                 child.early_deaths,

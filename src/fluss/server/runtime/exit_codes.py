@@ -5,4 +5,4 @@ from __future__ import annotations
 EXIT_FAILED = 1
 EXIT_ORPHANED = 70
 EXIT_CANNOT_START = 78
-"""The error is logged, and restarting would not help (EX_CONFIG of ``sysexits``)."""
+"""The process has logged an error that a restart would not remove (EX_CONFIG of ``sysexits``)."""

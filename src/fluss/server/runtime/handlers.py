@@ -33,7 +33,7 @@ LARGE_STEP_BYTES = 64 * 1024
 
 
 class AnswerAccount(Protocol):
-    """The account of bytes that the requests of a connection collect."""
+    """The account of the bytes that a connection's requests collect for their answers."""
 
     def collected(self, owner: int, size: int) -> None:
         """Add bytes that a request has collected."""

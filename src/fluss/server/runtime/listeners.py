@@ -28,7 +28,7 @@ _WILDCARD_HOSTS = frozenset({"0.0.0.0", "::"})
 
 @dataclass(frozen=True)
 class Listener:
-    """One named listener: where it is bound, how clients log in, and the address that they are told."""
+    """One named listener: where it is bound, how clients log in, and the address that metadata answers give them."""
 
     name: str
     host: str
@@ -127,7 +127,7 @@ def check_access_control(enabled: bool, listeners: Sequence[Listener], internal:
 
 
 def bind(listener: Listener, port: int) -> socket.socket:
-    """Bind and listen; with port 0 the kernel chooses. A FlussError has the address and a remedy."""
+    """Return a socket that listens; with port 0 the kernel chooses one. Errors name the address and a remedy."""
     address = format_address(listener.host, port)
     try:
         found = socket.getaddrinfo(listener.host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)

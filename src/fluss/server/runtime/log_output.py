@@ -186,7 +186,7 @@ def _count_line(kind: _Kind, last: logging.LogRecord, seconds: float) -> logging
 def count_repetitions() -> Callable[[], None]:
     """Count repetitions in an embedded server, whose log handlers are not ours, at the loggers that peers can flood.
 
-    Return a function that ends it when the server closes, so that the lines of a later server are counted separately.
+    Return a function that ends the counting when the server closes, so that a later server is counted separately.
     """
     filters = [(logger, Repetitions(logger)) for logger in map(logging.getLogger, BUSY_LOGGERS)]
     for logger, repetitions in filters:

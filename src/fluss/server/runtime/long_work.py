@@ -1,11 +1,12 @@
 """Long work of a process in steps: one time slice of about ten milliseconds per iteration of the event loop.
 
-`time_slices` is for the work of a single request. This is for work that one request can start many times, such as puts
-into a hundred buckets: if each were a task, other requests would wait for a time slice of every one of them. Here all
-wait in one queue, and only the first gets a time slice between two polls of the sockets; then it goes to the end.
+`time_slices` is for the work of a single request. `LongWork` is for work that one request can start many times, such as
+puts into a hundred buckets: if each were a task, other requests would wait for a time slice of every one of them. Here
+all work waits in one queue, and only the first item gets a time slice between two polls of the sockets; then it goes to
+the end of the queue.
 
-Work is an iterator, each step of which should take a few milliseconds. It handles its own errors. Everything runs in
-the event loop's thread.
+Work is an iterator, each step of which should take a few milliseconds and handle its own errors. Everything runs in the
+event loop's thread.
 """
 
 from __future__ import annotations
@@ -34,7 +35,8 @@ class LongWork:
             asyncio.get_running_loop().call_soon(self._turn)
 
     def _turn(self) -> None:
-        # It stays in the queue until its time slice is over, so that work queued meanwhile schedules no second call.
+        # Work stays in the queue until its time slice is over, so that `start`, called meanwhile, schedules no second
+        # turn.
         work = self._waiting[0]
         until = self._clock() + TIME_SLICE_SECONDS
         is_done = False
@@ -45,7 +47,7 @@ class LongWork:
         except StopIteration:
             is_done = True
         except Exception:
-            _logger.exception("work in steps failed")
+            _logger.exception("long work failed and was given up")
             is_done = True
         self._waiting.popleft()
         if not is_done:

@@ -1,1 +1,1 @@
-"""Authentication (SASL) and permissions (ACLs)."""
+"""Logins (SASL), and the permission that each API key requires. Start with `permissions`."""

@@ -49,7 +49,10 @@ def parse_credentials(text: str, option: str) -> dict[str, str]:
     for place, item in enumerate(filter(None, (part.strip() for part in text.split(","))), start=1):
         name, colon, password = item.partition(":")
         if not colon or not re.fullmatch(r"\w+", name) or not password or re.search(r'[:";\\\x00-\x1f]', password):
-            raise _invalid(f"{option}: entry {place} must be name:password")
+            raise _invalid(
+                f"{option}: entry {place} must be name:password, with a name of letters, digits and underscores and a "
+                "password without colons, quotes, semicolons and backslashes"
+            )
         users[name] = password
     return users
 

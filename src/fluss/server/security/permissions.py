@@ -2,8 +2,8 @@
 
 The network layer refuses to start a service with a key that is not in `PERMISSIONS`, and `apis.permission_checks` puts
 the check of a rule with `Refusal.ERROR` in front of its handler. Where a request names several tables, or its errors
-belong to parts of the answer, the handler calls the authorizer itself. It does not pass the operation: the authorizer
-looks it up here by the API key of the request.
+belong to parts of the answer, the handler calls the authorizer itself. Handlers do not pass the operation: the
+authorizer looks it up here by the API key of the request.
 
 The permissions are those of Apache Fluss, except that it requires none for the calls of tiering services; here they
 need WRITE, because a registered snapshot lets the server delete the rows up to its offsets.
@@ -19,7 +19,7 @@ from fluss.protocol.api_keys import ApiKey
 
 
 class On(Enum):
-    """The resource that the permission is about; for the first ones, the request field that names it is given."""
+    """The resource that the permission is about. Comments give the request fields from which it is read."""
 
     CLUSTER = "cluster"
     DATABASE = "database"  # `database_name`

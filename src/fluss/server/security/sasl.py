@@ -50,11 +50,11 @@ def authenticate_plain(token: bytes, credentials: Credentials) -> str:
     """Return the user name of a valid token, or raise code 46; the message never reveals which part was wrong."""
     parts = token.split(b"\x00") if len(token) <= MAX_TOKEN_BYTES else []
     if len(parts) != 3 or not parts[1] or not parts[2]:
-        raise _refused("the PLAIN token is malformed")
+        raise _refused("the PLAIN token must be authorization id, user name and password, separated by NUL")
     try:
         authorization_id, name = parts[0].decode(), parts[1].decode()
     except UnicodeDecodeError:
-        raise _refused("the PLAIN token is malformed") from None
+        raise _refused("the names in the PLAIN token must be UTF-8") from None
     if authorization_id not in ("", name):
         raise _refused("the authorization id must be empty or the user name")
     if not credentials.matches(name, parts[2]):
@@ -82,7 +82,7 @@ class Login:
         self.failures = 0
 
     def authenticate(self, mechanism: str, token: bytes) -> bool:
-        """Handle an AUTHENTICATE. True if it logged in (answer with an empty challenge), False if nothing changed."""
+        """Handle AUTHENTICATE. True if the peer has logged in (answer an empty challenge), False if nothing changed."""
         if self._credentials is None:
             if mechanism.upper() == "PLAINTEXT":
                 return False

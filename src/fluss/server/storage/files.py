@@ -56,7 +56,7 @@ class FileSystem:
         return os.stat(path).st_size
 
     def inode(self, path: str) -> int:
-        """A number that stays with a file or directory and differs for a copy of it."""
+        """Return the inode, a number that a file or directory keeps and that differs for a copy of it."""
         return os.stat(path).st_ino
 
     def pwritev(self, descriptor: int, buffers: Sequence[ReadableBuffer], position: int) -> int:
@@ -125,7 +125,7 @@ class FileSystem:
         return _boot_id()
 
     def free_bytes(self, path: str) -> int:
-        """Free bytes for an unprivileged user on the disk of the nearest existing directory."""
+        """Return the bytes that are free for an unprivileged user on the disk of `path`, which need not exist."""
         while True:
             try:
                 status = os.statvfs(path)
@@ -233,7 +233,7 @@ def write_file_atomically(files: FileSystem, path: str, content: bytes, *, is_sy
 
 
 def file_time_ms(path: str | os.PathLike[str]) -> int:
-    """The time of the last write to a file."""
+    """Return the time of the last write to a file, in epoch milliseconds."""
     return int(os.stat(path).st_mtime * 1000)
 
 

@@ -1,4 +1,4 @@
-"""Checksums inside JSON documents: with a flipped bit in a number or a name, a document is still valid JSON."""
+"""Checksums inside JSON documents, because a document with a flipped bit may still be valid JSON."""
 
 from __future__ import annotations
 
@@ -20,4 +20,4 @@ def json_checksum(node: Mapping[str, Any]) -> int:
 def check_json(node: Mapping[str, Any]) -> None:
     """Raise ValueError if the document does not match its checksum. Earlier versions wrote no checksum."""
     if CHECKSUM_KEY in node and node[CHECKSUM_KEY] != json_checksum(node):
-        raise ValueError("its checksum is wrong")
+        raise ValueError("its checksum does not match its content")

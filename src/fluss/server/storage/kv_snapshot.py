@@ -44,17 +44,17 @@ class CompletedSnapshot:
 
     @property
     def files(self) -> tuple[SnapshotFile, ...]:
-        """All files of the database."""
+        """All files of the snapshot, shared and private."""
         return self.shared + self.private
 
     @property
     def metadata_path(self) -> str:
-        """The path of the document."""
+        """The path of the snapshot's document, `_METADATA`, in remote storage."""
         return f"{self.location}/{METADATA_NAME}"
 
 
 def snapshot_to_json(snapshot: CompletedSnapshot, *, with_checksums: bool = False) -> bytes:
-    """Encode the document; `with_checksums` is only for the catalog."""
+    """Encode the document of a snapshot; `with_checksums` is only for the catalog."""
     node: dict[str, Any] = {"version": DOCUMENT_VERSION, "table_id": snapshot.bucket.table_id}
     if snapshot.bucket.partition_id is not None:
         node["partition_id"] = snapshot.bucket.partition_id
@@ -77,7 +77,7 @@ def snapshot_to_json(snapshot: CompletedSnapshot, *, with_checksums: bool = Fals
 
 
 def snapshot_from_json(document: bytes | str) -> CompletedSnapshot:
-    """Decode a document; ValueError if it is invalid, FlussError if a later version wrote it."""
+    """Decode the document of a snapshot; ValueError if it is invalid, FlussError if a later version wrote it."""
     try:
         node = json.loads(document)
         refuse_newer("description of a kv snapshot", node["version"], DOCUMENT_VERSION)
@@ -108,7 +108,7 @@ def lease_to_json(leased: dict[TableBucket, int]) -> str:
 
 
 def lease_from_json(document: str) -> dict[TableBucket, int]:
-    """Decode what `lease_to_json` encoded."""
+    """Decode the content of a lease: a snapshot id for each bucket."""
     return {TableBucket(*row[:3]): row[3] for row in json.loads(document)}
 
 

@@ -29,7 +29,7 @@ S3_REQUEST_TIMEOUT_SECONDS = 60
 
 
 class RemoteStore:
-    """One `remote.data.dir`."""
+    """The objects in one `remote.data.dir`: uploaded, read and deleted by name."""
 
     def __init__(self, root: str, options: Mapping[str, str] | None = None) -> None:
         parts = urlsplit(root)
@@ -87,7 +87,7 @@ class RemoteStore:
         self._sync(path)
 
     def write(self, name: str, content: bytes) -> None:
-        """Create a small object."""
+        """Create object `name` with this content."""
         filesystem, path = self._resolve(name)
         self._make_parent(filesystem, path)
         with filesystem.open_output_stream(path) as stream:
@@ -95,7 +95,7 @@ class RemoteStore:
         self._sync(path)
 
     def read(self, name: str) -> bytes:
-        """The content of an object."""
+        """Return the content of object `name`."""
         filesystem, path = self._resolve(name)
         with filesystem.open_input_stream(path) as stream:
             return bytes(stream.read())

@@ -63,7 +63,7 @@ class StagedBatches(NamedTuple):
 
 
 def encode_header(header: StagedHeader) -> bytes:
-    """The bytes at the start of a file."""
+    """Encode the header with which a staged file begins."""
     name = header.transaction.encode()
     body = _BODY.pack(header.table_id, header.writer_id, header.batch_id) + name
     return _HEAD.pack(MAGIC, VERSION, len(name), crc32c(body)) + body
@@ -102,7 +102,7 @@ def staging_directory(bucket_directory: str) -> str:
 
 
 def staged_path(bucket_directory: str, writer_id: int) -> str:
-    """The path of the file of an attempt."""
+    """Return the path of the staged file of an attempt."""
     return os.path.join(bucket_directory, STAGING_DIRECTORY, f"{writer_id}{_SUFFIX}")
 
 
@@ -114,7 +114,7 @@ def staged_writer_ids(files: FileSystem, bucket_directory: str) -> list[int]:
 
 
 def check_staged_versions(files: FileSystem, bucket_directory: str, writer_ids: Iterable[int]) -> None:
-    """Raise FlussError if a later version wrote one of the files: it would be taken for an unfinished one."""
+    """Raise FlussError if a later version wrote one of the files, which would be taken for an unfinished file."""
     for writer_id in writer_ids:
         path = staged_path(bucket_directory, writer_id)
         descriptor = files.open_read(path)

@@ -1,1 +1,1 @@
-"""The tablet role: log buckets served to clients."""
+"""The tablet role: stores the buckets of log and primary-key tables and serves them. Start with `service`."""

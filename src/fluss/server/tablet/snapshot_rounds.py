@@ -44,7 +44,7 @@ _Result = TypeVar("_Result")
 
 
 def snapshots_are_wanted(config: ServerConfig) -> bool:
-    """True if snapshots are taken: as for the remote log, only if the configuration has one of the options for it.
+    """True if snapshots are taken: only if the configuration has one of the options for them, as for the remote log.
 
     By default the remote directory would be on the same disk as the data: a second copy of all rows, which would be
     lost with the disk.
@@ -70,7 +70,7 @@ class KvSnapshotRounds:
         self._worker = ThreadPoolExecutor(1, thread_name_prefix="kv-snapshot")
 
     async def run(self) -> None:
-        """Do rounds until cancelled."""
+        """Run one round after the other, until cancelled."""
         while True:
             await asyncio.sleep(max(MIN_PAUSE_SECONDS, min(TICK_SECONDS, self._interval_seconds)))
             try:
@@ -158,9 +158,9 @@ class KvSnapshotRounds:
         await self._in_worker(snapshots.collect_garbage, self._records.of_bucket(local.bucket))
 
     async def _flush(self, kv: KvBucket) -> None:
-        """Flush rows to files in RocksDB's threads: linking would do it too, but block everything else.
+        """Flush rows to files in RocksDB's threads: linking would flush them too, but block everything else.
 
-        It is done twice, because linking writes the rows that arrived meanwhile: after the second flush these are few.
+        Linking has to write the rows that arrive during a flush. So there are two flushes, after which these are few.
         """
         for _ in range(2):
             kv.check_usable()
@@ -171,7 +171,7 @@ class KvSnapshotRounds:
                 await asyncio.sleep(_POLL_SECONDS)
 
     async def _until_durable(self, log: BucketLog, offset: int) -> None:
-        """Wait until the changelog is on disk up to `offset`: a snapshot must not contain rows that it could lose."""
+        """Wait until the changelog is on disk up to `offset`: a snapshot must not have rows that the log could lose."""
         deadline = time.monotonic() + SETTLE_SECONDS
         while log.durable_offset < offset:
             if time.monotonic() > deadline or log.is_closed:

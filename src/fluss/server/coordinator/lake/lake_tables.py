@@ -56,10 +56,10 @@ class LakeTables:
         )
 
     async def enable(self, path: TablePath, table_id: int, descriptor: TableDescriptor) -> None:
-        """Create the lake table of an existing Fluss table. Rows that it already has must have come from this table.
+        """Create the lake table of an existing Fluss table. If there is one, its rows must be from this Fluss table.
 
         The registered snapshots are replaced by the newest one in the lake, which may have advanced or been rolled back
-        while the lake was disabled. They still tell where the lake ends if another program has rewritten the table.
+        while the lake was disabled. If another program has rewritten the lake table, they state where the lake ends.
         """
         lake_format, options = self._lake(descriptor)
         spec = LakeTableSpec(path, descriptor)
@@ -74,7 +74,7 @@ class LakeTables:
         def enable() -> LakeCommit | None:
             lake = self._open(lake_format, options)
             last = _last_commit(lake, path, table_id, registered)
-            if last is not None:  # its own from before; the desired properties may have changed meanwhile
+            if last is not None:  # the lake was enabled before; the properties of the table may have changed since
                 lake.change_properties(spec, spec)
             # Add the columns that the table got while its lake was disabled.
             lake.create_table(spec, must_be_empty=last is None, may_lack_columns=True)
@@ -133,7 +133,7 @@ def _last_commit(
         return lake.load(path, registered).last_commit(table_id)
     except FlussError as error:
         if error.error_code == ErrorCode.LAKE_SNAPSHOT_NOT_EXIST and registered is not None:
-            return _last_commit(lake, path, table_id, None)  # it was rolled back: the current snapshot counts
+            return _last_commit(lake, path, table_id, None)  # the table was rolled back: its current snapshot counts
         if error.error_code != ErrorCode.TABLE_NOT_EXIST:
             raise
         return None

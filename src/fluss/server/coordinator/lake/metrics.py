@@ -11,7 +11,7 @@ from fluss.server.coordinator.lake.tiering_states import TieringState, TieringSt
 
 @dataclass(frozen=True)
 class TieringMetrics:
-    """`tables` has the metrics of each table by name; times in milliseconds. Unknown metrics are absent."""
+    """Numbers of tables, and metrics of each table by name. Times are in milliseconds; unknown metrics are absent."""
 
     lakeTableCount: int  # noqa: N815 - names of the metrics
     pendingTablesCount: int  # noqa: N815
@@ -20,7 +20,7 @@ class TieringMetrics:
 
 
 def tiering_metrics(states: TieringStates, records: LakeRecords, now_ms: int) -> TieringMetrics:
-    """Return the current metrics."""
+    """Return how many tables wait and are being tiered, and the lag, times and sizes of each table."""
     tables: dict[TablePath, dict[str, int]] = {}
     for table in states.tables.values():
         is_pending = table.state is TieringState.PENDING

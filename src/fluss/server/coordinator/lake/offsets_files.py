@@ -36,16 +36,16 @@ class OffsetsFiles:
         self._work = work
 
     def directory(self, entry: TableEntry) -> str:
-        """Return the directory of the files of a table."""
+        """Return the directory of a table's offsets files in remote storage."""
         path = entry.path
         return f"{self._store.root}/lake/{path.database_name}/{path.table_name}-{entry.table_id}/metadata"
 
     def new_name(self, entry: TableEntry) -> str:
-        """Return the address of a new file."""
+        """Return a new address for an offsets file of a table."""
         return f"{self.directory(entry)}/{uuid.uuid4()}{OFFSETS_SUFFIX}"
 
     async def check_store(self) -> None:
-        """Log a warning now if remote storage is unusable; the first upload, hours later, would fail otherwise."""
+        """Log a warning now if remote storage is unusable; otherwise the first upload, hours later, would show it."""
         try:
             await self._work.run(f"opening remote.data.dir {self._store.root}", self._store.check_reachable)
         except (OSError, FlussError) as error:
@@ -57,11 +57,11 @@ class OffsetsFiles:
             )
 
     async def run(self, doing: str, work: Callable[[], T]) -> T:
-        """Run other work with files in a thread."""
+        """Run `work`, which may use remote files, in a thread; errors say what it was `doing`."""
         return await self._work.run(doing, work)
 
     async def write(self, name: str, document: str) -> None:
-        """Write a new file; it is durable when this returns."""
+        """Write a new offsets file; it is durable when this returns."""
         await self._work.run(f"writing the offsets file {name}", lambda: self._store.write(name, document.encode()))
 
     async def read(self, entry: TableEntry, path: str) -> str:
@@ -75,7 +75,9 @@ class OffsetsFiles:
         except FileNotFoundError:
             raise _unusable(f"offsets file {path} does not exist") from None
         except OSError as error:
-            raise FlussError(f"cannot read offsets file {path}: {error}", ErrorCode.STORAGE_EXCEPTION) from error
+            raise FlussError(
+                f"cannot read offsets file {path}: {error}; check remote.data.dir", ErrorCode.STORAGE_EXCEPTION
+            ) from error
         except FlussError as error:
             if error.error_code != ErrorCode.CORRUPT_MESSAGE:
                 raise
@@ -96,7 +98,7 @@ class OffsetsFiles:
         return await self._remove(entry, remove)
 
     async def remove_all(self, entry: TableEntry) -> None:
-        """Remove all files of a dropped table."""
+        """Remove all offsets files of a dropped table."""
         directory = self.directory(entry).rpartition("/")[0]
 
         def remove() -> None:

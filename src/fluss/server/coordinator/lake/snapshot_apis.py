@@ -47,7 +47,7 @@ class LakeSnapshotApis:
     async def prepare(
         self, context: RequestContext, request: pb.PrepareLakeTableSnapshotRequest
     ) -> pb.PrepareLakeTableSnapshotResponse:
-        """Write one file per table; an error is reported for its table only."""
+        """Write one offsets file per table; an error is reported for its own table only."""
         response = pb.PrepareLakeTableSnapshotResponse()
         time_slices = TimeSlices()
         for table in request.bucket_offsets:
@@ -72,7 +72,7 @@ class LakeSnapshotApis:
         return await self._write(entry, merged_document(entry.table_id, known, given))
 
     async def _write(self, entry: TableEntry, document: str) -> str:
-        """Write a new offsets file. It is recorded before, so that it is removed if it is never registered."""
+        """Write a new offsets file. Its name is recorded first, so that it is removed if it is never registered."""
         name = self._files.new_name(entry)
         self._records.note_prepared(entry.table_id, name, self._environment.clock())
         await self._files.write(name, document)
@@ -167,7 +167,10 @@ class LakeSnapshotApis:
         self._environment.authorizer.check_known_table_id(context, table_id)
         entry = self._environment.catalog.table_by_id(table_id)
         if entry is None:
-            raise FlussError(f"table id {table_id} does not exist; it may have been dropped", ErrorCode.TABLE_NOT_EXIST)
+            raise FlussError(
+                f"table id {table_id} does not exist; it may have been dropped, so give up the round",
+                ErrorCode.TABLE_NOT_EXIST,
+            )
         _check_lake(entry)
         return entry
 
@@ -194,7 +197,7 @@ class LakeSnapshotApis:
                 )
 
     def _exists(self, entry: TableEntry, bucket: TableBucket) -> bool:
-        """True if the bucket exists; a round that began earlier may have offsets of partitions dropped since."""
+        """True if the bucket exists, False if its partition was dropped, maybe during the round."""
         if bucket.bucket_id >= entry.bucket_count or (bucket.partition_id is None) == entry.is_partitioned:
             raise _no_bucket(entry, bucket)
         partition_id = bucket.partition_id
@@ -224,8 +227,11 @@ def _check_lake(entry: TableEntry) -> None:
 
 
 def _no_bucket(entry: TableEntry, bucket: TableBucket) -> FlussError:
-    where = "outside of partitions" if bucket.partition_id is None else "in a partition"
-    return FlussError(f"table {entry.path} has no bucket {bucket.bucket_id} {where}", ErrorCode.UNKNOWN_SERVER_ERROR)
+    where = "without a partition id" if bucket.partition_id is None else f"in partition id {bucket.partition_id}"
+    return FlussError(
+        f"table {entry.path} has no bucket {bucket.bucket_id} {where}; refresh the metadata",
+        ErrorCode.UNKNOWN_SERVER_ERROR,
+    )
 
 
 def _offsets(

@@ -2,7 +2,7 @@
 
 The tables with a lake are read from the catalog: every call first loads its changes. Epochs and times of tables are
 also in the catalog, so that they survive a restart. A service from before a restart is refused because of the
-coordinator's own epoch (code 23); even if it guessed that, the epoch of its old round would no longer be valid.
+coordinator's own epoch (code 23); even if it knew that epoch, the one of its old round would no longer be valid.
 """
 
 from __future__ import annotations
@@ -34,17 +34,17 @@ class LakeTiering:
         )
 
     def update(self) -> None:
-        """Update the states from the catalog and the clock."""
+        """Load changes of the catalog, and make the changes of state that are due by now."""
         self._follow_catalog()
         self.states.update()
 
     def make_due(self, table_id: int) -> None:
-        """Tier a table before its time."""
+        """Make a table due for tiering now, whatever its freshness."""
         self._follow_catalog()
         self.states.make_due(table_id)
 
     def metrics(self) -> TieringMetrics:
-        """Return the metrics of tiering."""
+        """Return the metrics of tiering as of now, with the newest state of the catalog."""
         self.update()
         return tiering_metrics(self.states, self._records, self._environment.clock())
 

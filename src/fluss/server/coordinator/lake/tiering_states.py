@@ -32,7 +32,7 @@ TABLES_NAMED = 5
 
 
 class TieringState(Enum):
-    """The state of a table with a lake."""
+    """The states of a table with a lake; the module docstring has the transitions."""
 
     SCHEDULED = "scheduled"
     PENDING = "pending"
@@ -80,7 +80,10 @@ class TieringStates:
     # Tracking tables
 
     def track(self, table_id: int, path: TablePath, freshness_ms: int, epoch: int, last_tiered_ms: int) -> TieredTable:
-        """Add a table that has got a lake, or each of them at the start. `epoch` is the last one handed out."""
+        """Add a table with a lake: one that exists at the start, or whose lake was just enabled.
+
+        `epoch` is the last one that was handed out for it.
+        """
         assert table_id not in self._tables
         table = TieredTable(table_id, path, freshness_ms, epoch, last_tiered_ms, TieringState.SCHEDULED, self._clock())
         self._tables[table_id] = table
@@ -139,11 +142,12 @@ class TieringStates:
         return table
 
     def renew(self, table_id: int, epoch: int) -> None:
-        """Note a heartbeat of the service that tiers the table."""
+        """Record a heartbeat of the service that tiers the table."""
         table = self._checked(table_id, epoch)
         if table.state is not TieringState.TIERING:
             raise FlussError(
-                f"table {table.path} is {table.state.value} and not being tiered, so there is nothing to renew",
+                f"table {table.path} is {table.state.value} and not being tiered, so its heartbeat was ignored; "
+                "request a table again",
                 ErrorCode.UNKNOWN_SERVER_ERROR,
             )
         table.heartbeat_ms = self._clock()
@@ -180,7 +184,7 @@ class TieringStates:
         table = self._tables.get(table_id)
         if table is None:
             raise FlussError(
-                f"table id {table_id} has no lake; it was dropped, or its lake was disabled",
+                f"table id {table_id} was dropped or its lake was disabled; give up the round",
                 ErrorCode.TABLE_NOT_EXIST,
             )
         if epoch != table.epoch:

@@ -10,7 +10,7 @@ from typing import Any
 
 from fluss.errors import ErrorCode, FlussError
 from fluss.model import properties as keys
-from fluss.model.aggregation import broken_function_rule, normalized_function
+from fluss.model.aggregation import AGGREGATION_FUNCTIONS, broken_function_rule, normalized_function
 from fluss.model.descriptor import TableDescriptor, load_json
 from fluss.model.paths import TablePath
 from fluss.model.schema import Column, Schema, assign_field_ids
@@ -34,7 +34,7 @@ LAKE_ATTEMPTS = 3
 
 @dataclass(frozen=True)
 class _Change:
-    """A planned change of a table. `lake_step` is to be done in the lake before the table itself is changed."""
+    """A planned change of a table. `lake_step` changes the lake table, and runs before the table itself is changed."""
 
     entry: TableEntry
     descriptor: TableDescriptor
@@ -131,7 +131,9 @@ class AlterTableApi:
         enables = typed(properties, keys.DATALAKE_ENABLED) and not typed(descriptor.properties, keys.DATALAKE_ENABLED)
         if enables:
             if defaults.lake.table_format is None:
-                raise _invalid_alter("cannot enable the lake: the cluster has none ('datalake.enabled' is false)")
+                raise _invalid_alter(
+                    "cannot enable the lake: the cluster has none; set the server option 'datalake.enabled' to true"
+                )
             properties.setdefault(keys.DATALAKE_FORMAT, defaults.lake.table_format)
         altered = replace(
             descriptor,
@@ -164,7 +166,10 @@ class AlterTableApi:
         descriptor = entry.descriptor
         has_lake = typed(descriptor.properties, keys.DATALAKE_ENABLED)
         if has_lake and not self._defaults().lake.enabled:
-            raise _invalid_alter("cannot add a column: its lake is enabled, but the cluster has no lake")
+            raise _invalid_alter(
+                "cannot add a column: the table has a lake, but the cluster has none; set the server option "
+                "'datalake.enabled' to true, or disable the table's lake"
+            )
         schema = descriptor.schema
         for message in added:
             schema = _with_column(schema, descriptor, message)
@@ -175,7 +180,7 @@ class AlterTableApi:
 
 @contextmanager
 def _naming(path: TablePath) -> Iterator[None]:
-    """Prefix errors with the name of the table."""
+    """Put the name of the table in front of errors that the block raises."""
     try:
         yield
     except FlussError as error:
@@ -194,7 +199,7 @@ def _check_alterable(descriptor: TableDescriptor, changed: list[str]) -> None:
     lake_keys = [key for key in changed if key.startswith(keys.DATALAKE_PROPERTY_PREFIX)]
     if not lake_keys or keys.DATALAKE_FORMAT in descriptor.properties:
         return
-    # Only then are the keys and buckets of existing rows independent of the lake format.
+    # Without primary and bucket keys, neither keys nor buckets of existing rows depend on the lake format.
     free_of_format = not descriptor.has_primary_key and not descriptor.bucket_keys
     if lake_keys != [keys.DATALAKE_ENABLED] or not free_of_format:
         raise _invalid_alter(
@@ -206,7 +211,7 @@ def _check_alterable(descriptor: TableDescriptor, changed: list[str]) -> None:
 def _with_column(schema: Schema, descriptor: TableDescriptor, message: pb.PbAddColumn) -> Schema:
     name = message.column_name
     if name in schema:
-        raise _invalid_alter(f"column {name!r} already exists")
+        raise _invalid_alter(f"column {name!r} already exists; choose another name")
     check_reserved_names((name,))
     if message.column_position_type != POSITION_LAST:
         raise FlussError(
@@ -216,7 +221,7 @@ def _with_column(schema: Schema, descriptor: TableDescriptor, message: pb.PbAddC
     data_type = _data_type(message)
     if not data_type.nullable:
         raise FlussError(
-            f"column {name!r} must be nullable, because existing rows have no value for it",
+            f"column {name!r} must be nullable, because existing rows have no value for it; got type {data_type}",
             ErrorCode.UNKNOWN_SERVER_ERROR,
         )
     column_id = schema.highest_field_id + 1
@@ -245,7 +250,8 @@ def _function(descriptor: TableDescriptor, message: pb.PbAddColumn, data_type: D
     function = normalized_function({"type": message.agg_function_type, "parameters": parameters})
     if function is None:
         raise invalid_config(
-            f"column {message.column_name!r}: unknown aggregation function {message.agg_function_type!r}"
+            f"column {message.column_name!r}: unknown aggregation function {message.agg_function_type!r}; "
+            f"use one of {', '.join(AGGREGATION_FUNCTIONS)}"
         )
     if typed(descriptor.properties, keys.MERGE_ENGINE) != "aggregation":
         raise invalid_config(

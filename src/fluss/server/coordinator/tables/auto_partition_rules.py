@@ -62,11 +62,11 @@ def read_auto_partition(descriptor: TableDescriptor) -> AutoPartition:
 
 
 def check_auto_partition(descriptor: TableDescriptor) -> None:
-    """Raise 39 or 15 for auto-partition properties that do not match the table."""
+    """Raise code 39 or 15 for auto-partition properties that are invalid or do not match the table."""
     properties = descriptor.properties
     enabled = typed(properties, keys.AUTO_PARTITION_ENABLED)
     if enabled and not descriptor.is_partitioned:
-        raise invalid_config(f"{keys.AUTO_PARTITION_ENABLED}=true requires a partitioned table")
+        raise invalid_config(f"{keys.AUTO_PARTITION_ENABLED}=true requires a partitioned table; add a partition key")
     unit = typed(properties, keys.AUTO_PARTITION_TIME_UNIT)
     pattern_text = properties.get(keys.AUTO_PARTITION_TIME_FORMAT)
     try:

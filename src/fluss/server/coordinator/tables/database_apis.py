@@ -1,4 +1,4 @@
-"""CREATE_DATABASE, ALTER_DATABASE and DROP_DATABASE."""
+"""The handlers of CREATE_DATABASE, ALTER_DATABASE and DROP_DATABASE."""
 
 from __future__ import annotations
 
@@ -85,7 +85,7 @@ class DatabaseApis:
         return self._remove_lake_files(tiered) if tiered else pb.DropDatabaseResponse()
 
     async def _drop_in_steps(self, name: str, tables: list[TableEntry]) -> pb.DropDatabaseResponse:
-        """Drop the tables in steps, so that other requests are served in between, and tables created meanwhile too."""
+        """Drop a database in steps, between which other requests are served; tables created meanwhile go too."""
         tiered, time_slices = [], TimeSlices()
         for entry in tables:
             tiered += self._tiered([entry])

@@ -57,7 +57,7 @@ class PartitionApis:
         if name == HISTORICAL_PARTITION and entry.property(keys.DATALAKE_HISTORICAL_PARTITION):
             raise FlussError(
                 f"partition {name!r} of table '{entry.path}' belongs to the server while "
-                f"{keys.DATALAKE_HISTORICAL_PARTITION} is true",
+                f"{keys.DATALAKE_HISTORICAL_PARTITION} is true; it cannot be dropped",
                 ErrorCode.PARTITION_SPEC_INVALID_EXCEPTION,
             )
         if name not in entry.partitions:

@@ -30,7 +30,7 @@ class TimePattern:
 
     text: str
     parts: tuple[tuple[bool, str], ...]
-    """(is a field, field letters or literal)"""
+    """Pairs in the order of the pattern: (True, letters of a field) or (False, literal)."""
 
     def format(self, moment: datetime) -> str:
         """Return the partition value of a time, which must be in the table's zone."""
@@ -86,7 +86,7 @@ def _tokens(text: str) -> list[tuple[bool, str]]:
     for match in re.finditer(r"'((?:[^']|'')*)'|([A-Za-z])\2*|([^A-Za-z'])|(')", text):
         quoted, letter, other, lone_quote = match.groups()
         if lone_quote is not None:
-            raise ValueError(f"time format {text!r} has an unclosed quote")
+            raise ValueError(f"time format {text!r} has an unclosed quote; quotes come in pairs")
         if other is not None and other in "[]{}#":
             raise ValueError(f"time format {text!r} must not contain {other!r}")
         if letter is None:

@@ -66,7 +66,7 @@ class TableApis:
                 await self._lake.create(path, descriptor)
                 environment.catalog.refresh()
             if ignore_if_exists and environment.catalog.table(path) is not None:
-                return pb.CreateTableResponse()  # by a concurrent request
+                return pb.CreateTableResponse()  # a concurrent request created the table
             return self._create(path, descriptor)
 
     def _create(self, path: TablePath, descriptor: TableDescriptor) -> pb.CreateTableResponse:
@@ -102,7 +102,7 @@ class TableApis:
         )
         if not allowed:
             raise FlussError(
-                f"table '{path}': this server does not allow {kind}, because option {option!r} is false",
+                f"table '{path}': this server does not allow {kind}; set the server option {option!r} to true",
                 ErrorCode.INVALID_TABLE_EXCEPTION,
             )
 
@@ -128,6 +128,6 @@ class TableApis:
 
 
 def check_path(path: TablePath) -> None:
-    """Raise 16 or 15 for an invalid database or table name."""
+    """Raise code 16 for an invalid database name, 15 for an invalid table name."""
     check_database_name(path.database_name)
     check_table_name(path.table_name)

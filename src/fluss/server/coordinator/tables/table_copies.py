@@ -38,7 +38,7 @@ AGAIN_LIMIT = 10
 
 
 class TableCopies:
-    """Keeps the copies up to date."""
+    """Keeps the `table.json` of every table and `catalog.mark` up to date."""
 
     def __init__(self, data_dir: Path, store: CatalogStore, files: FileSystem | None = None) -> None:
         self._data_dir = data_dir
@@ -78,7 +78,7 @@ class TableCopies:
         self._unwritten.update(table_ids)
 
     async def sync(self) -> None:
-        """Make written copies durable, and retry failed ones."""
+        """Make the written copies durable, and retry those that could not be written."""
         try:
             await self._sync()
         except (FlussError, sqlite3.Error) as error:
@@ -96,7 +96,7 @@ class TableCopies:
         self._write_mark()
 
     def close(self) -> None:
-        """Write the last mark, at an orderly stop."""
+        """Write the last `catalog.mark`, at an orderly stop."""
         self._write_mark()
 
     def _directory(self, record: TableRecord) -> Path:
@@ -176,7 +176,7 @@ class TableCopies:
 
 
 def _is_unchanged(there: TableRecord | None, record: TableRecord) -> bool:
-    """True if the records are equal but for the change number, which changes of other tables raise too."""
+    """True if the records differ at most in the change number, which changes of other tables raise too."""
     if there is None:
         return False
     return {**vars(there), "change": 0} == {**vars(record), "change": 0}

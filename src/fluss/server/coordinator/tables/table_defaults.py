@@ -1,4 +1,4 @@
-"""Fills in the defaults of a table descriptor."""
+"""Fills in the defaults of a table descriptor: options of the cluster, or else fixed values."""
 
 from __future__ import annotations
 
@@ -59,7 +59,8 @@ def with_defaults(descriptor: TableDescriptor, defaults: ClusterDefaults) -> Tab
 def _check_lake_and_kv_version(properties: Mapping[str, str], defaults: ClusterDefaults) -> None:
     if typed(properties, keys.DATALAKE_ENABLED) and not defaults.lake.enabled:
         raise FlussError(
-            f"{keys.DATALAKE_ENABLED}=true requires a cluster with a lake, but its option 'datalake.enabled' is false",
+            f"{keys.DATALAKE_ENABLED}=true requires a lake, but the cluster has none; set the server option "
+            "'datalake.enabled' to true",
             ErrorCode.INVALID_TABLE_EXCEPTION,
         )
     version = typed(properties, keys.KV_FORMAT_VERSION)

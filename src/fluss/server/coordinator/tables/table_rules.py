@@ -45,7 +45,7 @@ _ZSTD_LEVELS = range(1, 23)
 
 @dataclass(frozen=True)
 class TableLimits:
-    """The limits of the cluster."""
+    """The limits and defaults of the cluster that the rules for tables need."""
 
     max_bucket_num: int
     defaults: ClusterDefaults
@@ -104,7 +104,7 @@ def _check_columns(descriptor: TableDescriptor) -> None:
         for name in names:
             data_type = _type_of(descriptor, name)
             if data_type.root in _NESTED:
-                raise _invalid_table(f"{what} column {name!r} cannot have the nested type {data_type}")
+                raise _invalid_table(f"{what} column {name!r} must have a plain type, got the nested type {data_type}")
     for name in descriptor.partition_keys:
         data_type = _type_of(descriptor, name)
         if data_type.root not in _PARTITION_KEY_TYPES:
@@ -148,7 +148,9 @@ def _check_merge_engine(descriptor: TableDescriptor) -> None:
     if engine == "versioned":
         _check_version_column(descriptor)
     if engine == "aggregation" and typed(properties, keys.CHANGELOG_IMAGE) == "WAL":
-        raise invalid_config(f"{keys.MERGE_ENGINE}=aggregation cannot be used with {keys.CHANGELOG_IMAGE}=WAL")
+        raise invalid_config(
+            f"{keys.MERGE_ENGINE}=aggregation cannot be used with {keys.CHANGELOG_IMAGE}=WAL; leave one of them out"
+        )
     for column in descriptor.schema.columns:
         if column.agg_function is None:
             continue
@@ -164,9 +166,14 @@ def _check_merge_engine(descriptor: TableDescriptor) -> None:
 def _check_version_column(descriptor: TableDescriptor) -> None:
     name = descriptor.properties.get(keys.MERGE_ENGINE_VERSION_COLUMN)
     if name is None:
-        raise invalid_config(f"{keys.MERGE_ENGINE}=versioned requires {keys.MERGE_ENGINE_VERSION_COLUMN}")
+        raise invalid_config(
+            f"{keys.MERGE_ENGINE}=versioned requires {keys.MERGE_ENGINE_VERSION_COLUMN}; set it to the name of a column"
+        )
     if name not in descriptor.schema:
-        raise invalid_config(f"{keys.MERGE_ENGINE_VERSION_COLUMN}: {name!r} is not a column of the table")
+        raise invalid_config(
+            f"{keys.MERGE_ENGINE_VERSION_COLUMN} must be one of the columns "
+            f"({', '.join(descriptor.schema.column_names)}), got {name!r}"
+        )
     data_type = _type_of(descriptor, name)
     if data_type.root not in _VERSION_TYPES:
         raise invalid_config(
@@ -183,7 +190,9 @@ def _check_delete_behavior(descriptor: TableDescriptor) -> None:
         raise invalid_config(f"{keys.DELETE_BEHAVIOR} requires a table with a primary key")
     engine = typed(properties, keys.MERGE_ENGINE)
     if typed(properties, keys.DELETE_BEHAVIOR) == "ALLOW" and engine in ("first_row", "versioned"):
-        raise invalid_config(f"{keys.MERGE_ENGINE}={engine} allows {keys.DELETE_BEHAVIOR} ignore or disable only")
+        raise invalid_config(
+            f"{keys.DELETE_BEHAVIOR} must be ignore or disable for {keys.MERGE_ENGINE}={engine}, got allow"
+        )
 
 
 def _check_log_tiering(descriptor: TableDescriptor) -> None:
@@ -209,10 +218,15 @@ def _check_statistics(descriptor: TableDescriptor) -> None:
         raise invalid_config(f"{keys.STATISTICS_COLUMNS} must be '*' or a list of columns, got {text!r}")
     for name in names:
         if name not in descriptor.schema:
-            raise invalid_config(f"{keys.STATISTICS_COLUMNS}: {name!r} is not a column of the table")
+            raise invalid_config(
+                f"{keys.STATISTICS_COLUMNS} must name columns of the table "
+                f"({', '.join(descriptor.schema.column_names)}), got {name!r}"
+            )
         data_type = _type_of(descriptor, name)
         if data_type.root not in _STATISTICS_TYPES:
-            raise invalid_config(f"{keys.STATISTICS_COLUMNS}: column {name!r} of type {data_type} has no statistics")
+            raise invalid_config(
+                f"{keys.STATISTICS_COLUMNS}: column {name!r} of type {data_type} has no statistics; leave it out"
+            )
 
 
 def _check_lake(descriptor: TableDescriptor, defaults: ClusterDefaults) -> None:
@@ -222,7 +236,7 @@ def _check_lake(descriptor: TableDescriptor, defaults: ClusterDefaults) -> None:
     cluster_format = defaults.lake.table_format
     if enabled and table_format != cluster_format:
         raise invalid_config(
-            f"{keys.DATALAKE_FORMAT}={table_format} differs from the lake of the cluster ({cluster_format})"
+            f"{keys.DATALAKE_FORMAT} must be {cluster_format}, as for the lake of the cluster, got {table_format}"
         )
     if not typed(properties, keys.DATALAKE_HISTORICAL_PARTITION):
         return
@@ -259,6 +273,6 @@ def _check_lake_keys(descriptor: TableDescriptor) -> None:
                 check_key_types([_type_of(descriptor, name) for name in names], encoding)
         except ValueError as error:
             raise _invalid_table(
-                f"{what} {', '.join(names)} does not go with {keys.DATALAKE_FORMAT}={lake_format}: {error}; "
+                f"{what} {', '.join(names)} cannot be used with {keys.DATALAKE_FORMAT}={lake_format}: {error}; "
                 "use other key columns, or another bucket key"
             ) from None

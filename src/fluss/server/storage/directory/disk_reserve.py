@@ -6,7 +6,7 @@ anything, so that nothing could be removed to make room. An operation that must 
 deletes one of these files first: starts and openings of buckets use one, drops also the other, so that openings leave
 space for a drop. The coordinator creates the files again when there is room.
 
-Any process and thread may call anything here at any time.
+Any process and thread may call these functions at any time.
 """
 
 from __future__ import annotations

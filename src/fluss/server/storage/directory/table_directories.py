@@ -41,7 +41,7 @@ class FoundDirectory(NamedTuple):
 
     @property
     def is_marked(self) -> bool:
-        """True if its removal has begun."""
+        """True if the removal of the directory has begun."""
         return (self.path / DROPPED_MARKER_NAME).exists()
 
 
@@ -79,7 +79,7 @@ def subdirectories(directory: Path) -> Iterable[Path]:
 
 
 def mark_dropped(directory: Path, files: FileSystem) -> None:
-    """Mark a directory whose removal begins. Without the directory, or without room for a file, there is no mark."""
+    """Mark a directory whose removal begins; do nothing if it is missing or the disk has no room for a file."""
     with contextlib.suppress(OSError):  # the catalog has the drop: the mark is only needed if the catalog is lost
         files.close(files.open_write(str(directory / DROPPED_MARKER_NAME)))
 

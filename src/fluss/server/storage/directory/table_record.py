@@ -45,7 +45,7 @@ class TableRecord:
 
 
 def record_to_json(record: TableRecord) -> bytes:
-    """The content of the file."""
+    """Encode a record as the content of `table.json`."""
     node: dict[str, Any] = {
         "version": RECORD_VERSION,
         **vars(record),

@@ -36,7 +36,7 @@ _WRITE_BUFFER_BYTES = 64 * 1024
 
 
 class CheckpointFile(NamedTuple):
-    """One file. Two files of a store with the same name and `from_store` set have the same content."""
+    """One file of a checkpoint. With `from_store` set, files of a store with the same name have the same content."""
 
     path: Path
     size_bytes: int
@@ -93,7 +93,7 @@ def checkpoint_directory(store_directory: Path) -> Path:
 
 
 def _take_note(directory: Path) -> Applied:
-    """Read the store's note and delete it."""
+    """Read the note of the store in a checkpoint, and delete it there."""
     try:
         database = Rdict(str(directory), _options(), column_families={"default": _options()})
         try:

@@ -20,7 +20,7 @@ _logger = logging.getLogger(__name__)
 
 
 class DiskRoom:
-    """The disk space of one store. Without a reserve (0 bytes) nothing is checked."""
+    """Checks that the disk has room for the rows of one store. Without a reserve (0 bytes) nothing is checked."""
 
     def __init__(
         self, files: FileSystem, directory: str, reserved_free_bytes: int, store: KvStore, resources: KvResources

@@ -28,7 +28,7 @@ class Generation:
         self._parts: list[Rows] = [{}]
 
     def add(self, entries: Rows) -> None:
-        """Add the newest values of some keys."""
+        """Add newer values of some keys, which override those that were added before."""
         if len(entries) >= MIN_PART_ROWS and len(self._parts) < MAX_PARTS:
             self._parts.append(entries)
         else:

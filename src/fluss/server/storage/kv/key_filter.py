@@ -129,7 +129,7 @@ class KeyFilter:
         return self._layers is not None
 
     def note(self, keys: Sequence[bytes]) -> None:
-        """Add keys."""
+        """Add keys; small numbers of them are queued and added later."""
         if self._layers is None:
             return
         self._queued += keys
@@ -137,7 +137,7 @@ class KeyFilter:
             self._note_queued()
 
     def note_and_find(self, keys: Any) -> Bools | None:
-        """Add the keys of a binary array; returns which of them may have been there before, or None for any of them."""
+        """Add the keys of a binary array; returns a mask of those that may be old, or None if any of them may be."""
         self._note_queued()
         return None if self._layers is None else self._note(hash_keys(keys))
 
@@ -152,7 +152,7 @@ class KeyFilter:
             self._note(hash_keys(pa.array(queued, pa.binary())))
 
     def _note(self, hashes: UInt64s) -> Bools | None:
-        assert self._layers is not None, "it is useful"
+        assert self._layers is not None, "the filter has not given up"
         found: Bools = np.zeros(len(hashes), np.bool_)
         for layer in self._layers:
             found |= layer.has(hashes)
@@ -169,7 +169,7 @@ class KeyFilter:
         return found
 
     def _grow(self) -> bool:
-        assert self._layers is not None, "it is useful"
+        assert self._layers is not None, "the filter has not given up"
         capacity = FIRST_LAYER_KEYS * LAYER_GROWTH ** len(self._layers)
         size_bytes = _words_of(capacity) * _WORD_BYTES
         if not self._memory.take(size_bytes):

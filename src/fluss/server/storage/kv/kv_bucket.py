@@ -45,7 +45,7 @@ STORE_DIRECTORY = "db"
 
 
 def kv_directory(log_directory: Path | str) -> Path:
-    """`.../kv-3` for `.../log-3`."""
+    """Return the directory of a bucket's store: `.../kv-3` for the log `.../log-3`."""
     log_path = Path(log_directory)
     return log_path.with_name("kv-" + log_path.name.removeprefix("log-"))
 
@@ -154,7 +154,7 @@ class KvBucket:
             raise FlussError(text, ErrorCode.STORAGE_BACKPRESSURE_EXCEPTION)
         if store.is_pressed:
             self._room.steer_compaction()
-            text = "the compaction of the key-value store has fallen behind; retry later"
+            text = f"the compaction of the key-value store in {store.directory} has fallen behind; retry later"
             raise FlussError(text, ErrorCode.STORAGE_BACKPRESSURE_EXCEPTION)
 
     def put(
@@ -212,9 +212,9 @@ class KvBucket:
             self._pending.take_up_to(offset)
             self._flush_if_due(puts)
         except Exception as error:
-            # These rows are no longer in a buffer: whatever went wrong, the note must not move past them.
+            # These rows are no longer in a buffer, so after any error the note must not move past them.
             self._pending.take_up_to(offset)
-            text = f"cannot store rows in {self._store.directory}: {error!r}"
+            text = f"cannot store rows in {self._store.directory}: {error!r}; the bucket is opened again, retry later"
             self._store.failure = self._store.failure or FlussError(text, ErrorCode.KV_STORAGE_EXCEPTION)
             _logger.error("%s", self._store.failure.message, exc_info=None if isinstance(error, FlussError) else error)
         finally:
@@ -246,7 +246,7 @@ class KvBucket:
         self._forget()
         failure = self._store.failure
         if failure is not None:
-            # Its frames refer to iterators, which keep the files open: the store could not be opened again.
+            # The frames of the error refer to iterators, which keep the files open: no store could be opened there.
             failure.__traceback__ = failure.__cause__ = failure.__context__ = None
         try:
             self._store.close()
@@ -256,7 +256,7 @@ class KvBucket:
             )
 
     def _forget(self) -> None:
-        """Release the memory that all buckets share."""
+        """Give back what this bucket uses of the memory that all buckets share."""
         self._pending.close()
         self._unflushed.closed(self)
         if self._new_keys is not None:
@@ -267,7 +267,8 @@ class KvBucket:
         self.log.remove_high_watermark_listener(self._apply_committed)
         self._forget()
         self._dropped = FlussError(
-            f"bucket {self.log.directory} was dropped", ErrorCode.UNKNOWN_TABLE_OR_BUCKET_EXCEPTION
+            f"bucket {self.log.directory} was dropped; refresh the metadata",
+            ErrorCode.UNKNOWN_TABLE_OR_BUCKET_EXCEPTION,
         )
         store = self._store
 

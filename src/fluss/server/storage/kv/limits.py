@@ -21,7 +21,8 @@ WRITE_BUFFERS_PER_FILE = 10
 MAX_WRITE_BUFFERS = 32
 # The size of a write buffer's Bloom filter as a share of the buffer: 80 KiB each.
 WRITE_BUFFER_BLOOM_RATIO = 0.02
-# RocksDB would block writers at the first two; that must never happen to the event loop, so puts are refused earlier.
+# RocksDB slows writers down at SLOWDOWN_FILES and blocks them at STOP_FILES. That must never happen to the event loop,
+# so puts are refused from PRESSURE_FILES or PRESSURE_WRITE_BUFFERS on.
 SLOWDOWN_FILES = 40
 STOP_FILES = 60
 PRESSURE_FILES = 28

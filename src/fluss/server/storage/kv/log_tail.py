@@ -31,7 +31,7 @@ class TailBatch(NamedTuple):
 
 
 def read_tail(log: BucketLog, offset: int, segment_base: int, position: int) -> Iterator[TailBatch]:
-    """All batches from `offset` on. If the batch is not at the expected `position` of its segment, it is searched."""
+    """All batches from `offset` on. The first one should be at `position` of its segment; else it is searched for."""
     if offset >= log.log_end_offset:
         return
     expected = offset
@@ -78,7 +78,7 @@ def _missing(log: BucketLog, segment: Segment, first: int, after: int) -> FlussE
     text = (
         f"the changelog lacks offsets {first} to {after - 1}: {before.log_path} or one of the files up to "
         f"{segment.log_path} is damaged, truncated or missing ({segment_file_name(_end_of(before))} if a whole segment "
-        "is missing); rows cannot be rebuilt from it"
+        "is missing), so rows cannot be rebuilt from it; restore the files from a copy"
     )
     return FlussError(text, ErrorCode.CORRUPT_RECORD_EXCEPTION)
 
@@ -93,5 +93,8 @@ def _end_of(segment: Segment) -> int:
 
 
 def _damaged(segment: Segment, position: int, what: str) -> FlussError:
-    text = f"the changelog is damaged in {segment.log_path} at byte {position} ({what}): rows cannot be rebuilt from it"
+    text = (
+        f"the changelog is damaged in {segment.log_path} at byte {position} ({what}), so rows cannot be rebuilt from "
+        "it; restore the file from a copy"
+    )
     return FlussError(text, ErrorCode.CORRUPT_RECORD_EXCEPTION)

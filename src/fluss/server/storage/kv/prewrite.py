@@ -94,7 +94,8 @@ class PreWriteBuffer:
         """The newest values of keys, as far as they are known here, and the positions of the unknown keys.
 
         Keys are scattered over memory, so that hashing one costs more than all else here. The old generation is
-        therefore only searched for keys that the young one lacks. Rows written in key order are mostly all in one.
+        therefore only searched for keys that the young one lacks. Rows that are written in key order are mostly all in
+        one generation.
         """
         values = _values_in(self._young.parts(len(keys)), keys)
         unknown = _not_known(values)

@@ -15,7 +15,7 @@ class Evictable(Protocol):
     """A cache of rows that can be dropped at any time."""
 
     def forget(self) -> None:
-        """Drop all rows that are not needed."""
+        """Drop all rows that can be read from the store again."""
 
 
 class RecentRows:

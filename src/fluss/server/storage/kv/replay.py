@@ -1,9 +1,9 @@
 """Opening the store of a bucket and bringing it up to the end of its changelog.
 
 The `Applied` note in the store gives the changelog offset up to which it is complete. After a crash the store is
-usually behind: the rest is replayed. It has to be rebuilt if it is ahead of the log (power was lost, and the log, which
-was not synced with every write, lost its tail), if the log no longer has the offsets after the note, or if its files
-are missing or cannot be opened.
+usually behind: the rest is replayed. The store has to be rebuilt if it is ahead of the log (power was lost, and the
+log, which was not synced with every write, lost its tail), if the log no longer has the offsets after the note, or if
+the store's files are missing or cannot be opened.
 
 A rebuild starts from the newest available snapshot that matches the log (`Restore`), or else from an empty store, which
 needs the whole changelog. The changelog after the oldest snapshot is never deleted, nor any of it while there is no
@@ -36,8 +36,8 @@ from fluss.server.storage.log.bucket_log import BucketLog
 
 _logger = logging.getLogger(__name__)
 
-# Restores a store from a snapshot into a directory that does not exist yet. Its note is between the two offsets.
-# Returns False if there is no such snapshot.
+# Restores a store into a directory that does not exist yet, from a snapshot that contains the changelog up to an offset
+# between the two given ones. Returns False if there is no such snapshot.
 Restore: TypeAlias = Callable[[Path, int, int], bool]
 _RESTORED_SUFFIX = ".restored"
 
@@ -53,8 +53,8 @@ def open_store(
     store, is_new = _open_usable(directory, log, resources, restore)
     try:
         if replay(store, log, table_format):
-            # Without it a server that crashes repeatedly would replay more each time. A rebuilt store has to be in
-            # files before the changelog after a snapshot may be deleted.
+            # Without this flush, a server that crashes repeatedly would replay more each time. A rebuilt store has to
+            # be in files before the changelog after a snapshot may be deleted.
             store.flush(wait=is_new)
     except BaseException:
         store.abandon()
@@ -94,13 +94,13 @@ def _mismatch(store: KvStore, log: BucketLog) -> str:
 
 def _rebuild(directory: Path, log: BucketLog, resources: KvResources, restore: Restore | None, reason: str) -> KvStore:
     restored = directory.with_name(directory.name + _RESTORED_SUFFIX)
-    remove(restored)  # of an attempt that was cut short
+    remove(restored)  # an earlier attempt may have been cut short
     found = restore is not None and restore(restored, log.local_start_offset, log.log_end_offset)
     if not found and log.local_start_offset > 0:
         text = (
             f"the store in {directory} cannot be used ({reason or 'it is missing'}) and cannot be rebuilt: the "
             f"changelog before offset {log.local_start_offset} is not on this disk, and no snapshot is available; "
-            "nothing was removed"
+            "nothing was removed. Restore the store or a snapshot from a copy"
         )
         raise FlussError(text, ErrorCode.KV_STORAGE_EXCEPTION)
     if reason:

@@ -29,7 +29,7 @@ class KeySample:
         self._passed = 0
 
     def add(self, keys: Sequence[bytes]) -> None:
-        """Add the next keys, in order."""
+        """Add the next keys of the store, in key order."""
         self.keys += keys[(-self._passed) % self._stride :: self._stride]
         self._passed += len(keys)
         while len(self.keys) > self.MAX_KEYS:

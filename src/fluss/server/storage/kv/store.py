@@ -135,7 +135,7 @@ class KvStore:
 
     def write_steps(self, groups: Sequence[Mapping[bytes, bytes | None]], applied: Applied) -> Iterator[None]:
         """Store groups of rows in steps of a few milliseconds. Between steps the store matches no state of the log."""
-        assert applied.log_offset >= self.applied.log_offset, "the store never goes back"
+        assert applied.log_offset >= self.applied.log_offset, "the applied offset never decreases"
         note = _NOTE.pack(_NOTE_VERSION, *applied)
         chunk_rows, remaining = limits.WRITE_CHUNK_ROWS, sum(map(len, groups))
         orders = [written_order(group) for group in groups]
@@ -176,7 +176,7 @@ class KvStore:
         return self._call(collect)
 
     def view(self, start: bytes = FIRST_KEY, end: bytes | None = None) -> StoreView:
-        """The rows of this moment from `start` to `end`. Without an end it also walks over deleted keys at the end."""
+        """The rows of this moment from `start` to `end`. Without `end`, reading also skips deleted keys at the end."""
         return StoreView(self.applied, self._call(self._row_lists, start, end))
 
     @property
@@ -241,7 +241,7 @@ class KvStore:
             raise OSError(f"cannot create a checkpoint of the store in {self.directory}: {error}") from error
 
     def close(self) -> None:
-        """Flush everything to files and close them."""
+        """Flush all rows to files and close the database."""
         if self.is_closed:
             return
         self.is_closed = True
@@ -266,7 +266,7 @@ class KvStore:
         return self._to_the_end(items, first_key, end)
 
     def _to_the_end(self, items: Iterator[tuple[bytes, bytes]], last_key: bytes, end: bytes | None) -> Iterator[Rows]:
-        """Lists of rows that grow: a caller that needs few rows has few read, one that needs all gets them faster.
+        """Yield lists of rows, each longer than the one before, so that reading few rows and reading all is fast.
 
         At a damaged block the bindings stop as if there were no more rows, so the end is checked once more.
         """
@@ -333,7 +333,7 @@ def _is_damage(error: Exception) -> bool:
 def _code(error: Exception) -> ErrorCode:
     """The error code for a store that cannot be opened: a full disk is reported at once, other causes are retried.
 
-    Not for a store that fails later: rows that are already in the changelog must be sent again.
+    It is only for opening. When an open store fails, rows may already be in the changelog, and clients have to retry.
     """
     return ErrorCode.DISK_WRITE_LOCKED if "No space left" in str(error) else ErrorCode.KV_STORAGE_EXCEPTION
 
@@ -381,7 +381,7 @@ def read_note(note: bytes | None, directory: Path) -> Applied:
 
 
 def _up_to(end: bytes | None) -> ReadOptions | None:
-    """Read options for iterators that end before a key."""
+    """Return RocksDB's options for reading with an iterator that ends before a key."""
     if end is None:
         return None
     options = ReadOptions()
@@ -390,7 +390,7 @@ def _up_to(end: bytes | None) -> ReadOptions | None:
 
 
 def _check_end(database: Rdict, last_key: bytes, end: bytes | None) -> None:
-    """Raise if the rows after a key, up to `end`, cannot be read."""
+    """Raise RocksDB's error if the rows after a key, up to `end`, cannot be read."""
     behind = database.iter(_up_to(end))
     behind.seek(last_key)
     if behind.valid():

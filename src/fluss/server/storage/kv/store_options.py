@@ -11,7 +11,7 @@ from fluss.server.storage.kv.limits import KvResources
 
 
 def store_options(resources: KvResources) -> Options:
-    """The options for the store of a bucket."""
+    """Return the options with which the store of a bucket is created and opened."""
     options = Options(raw_mode=True)
     options.create_if_missing(True)
     options.set_write_buffer_manager(resources.write_buffers)
@@ -46,7 +46,7 @@ def store_options(resources: KvResources) -> Options:
 
 
 def readable_table_options() -> BlockBasedOptions:
-    """Options for files that other readers of snapshots can open: Apache Fluss 0.9.1 has RocksDB 6.20 of 2021.
+    """Return options for files that other readers of snapshots can open; Apache Fluss 0.9.1 has RocksDB 6.20 of 2021.
 
     Every block that is not in the cache is checked when it is read. With CRC32C, RocksDB's default, that takes an
     eighth of the time of a lookup in a table that is larger than the cache; so another checksum is used.
@@ -58,7 +58,7 @@ def readable_table_options() -> BlockBasedOptions:
 
 
 def without_log() -> WriteOptions:
-    """The options for all writes: no write-ahead log."""
+    """Return the options for all writes to a store: no write-ahead log."""
     options: Any = WriteOptions()
     options.disable_wal = True  # The changelog is the write-ahead log.
     options.memtable_insert_hint_per_batch = True

@@ -55,12 +55,12 @@ class KvTableFormat:
 
     @cached_property
     def reader(self) -> ValueReader:
-        """Reads stored values of any schema as rows of the newest one."""
+        """The reader that decodes stored values of any schema to rows of the newest one."""
         return ValueReader(self.schemas, self.schema_id, self.row_format)
 
     @cached_property
     def changelog(self) -> ChangelogCodec:
-        """Writes and reads changelog batches."""
+        """The codec that writes and reads changelog batches."""
         return ChangelogCodec(self.schemas, self.schema_id, self.log_format, self.compression)
 
     @cached_property

@@ -2,8 +2,8 @@
 
 RocksDB writes a file when a store has enough full buffers for one, and a bucket flushes after a number of rows
 (`FLUSH_AFTER_ROWS`). Buckets that are written only now and then reach neither limit, and their rows would stay in
-memory. So when all buckets together exceed the limit, the one with the oldest unflushed rows is told to flush, and the
-next one when that is done. Owned by the loop thread.
+memory. So when all buckets together exceed the limit, the one with the oldest unflushed rows has to flush, and the next
+one when that is done. Owned by the loop thread.
 """
 
 from __future__ import annotations
@@ -16,11 +16,11 @@ class Flushable(Protocol):
     """A store with rows that are not in files."""
 
     def flush(self) -> None:
-        """Start to flush them to files."""
+        """Start to flush the rows to files."""
 
     @property
     def is_flushing(self) -> bool:
-        """True while they are being flushed."""
+        """True while rows are being flushed to files."""
 
 
 class UnflushedBuckets:

@@ -2,8 +2,8 @@
 
 States: queued -> written (in the page cache) -> committed (as durable as `log.flush` asks for, below the high
 watermark), or failed from either of the first two. All changes happen in the loop thread. Each callback runs once, in
-the loop thread; one that is added late runs at once. `release` returns the buffer and is called once, as soon as the
-bytes are written or have failed.
+the loop thread; one that is added after the event runs at once. `release` returns the buffer and is called once, as
+soon as the bytes are written or have failed.
 
 The commit thread reads `segment`, `position`, `buffer`, `size` and `epoch` and changes nothing.
 """

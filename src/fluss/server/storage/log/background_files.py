@@ -27,7 +27,7 @@ class BackgroundFiles:
         self._thread: threading.Thread | None = None
 
     def submit(self, job: Job) -> None:
-        """Run a job in the thread, then the function it returns in the loop."""
+        """Run a job in the thread, and then, in the loop, the function that the job returns."""
         self._jobs.put(job)
         if self._thread is None:
             thread = threading.Thread(target=self._work, name="fluss-log-files", daemon=True)

@@ -110,7 +110,7 @@ class BucketLog:
         if not self.committer.is_started:
             self.committer.start_thread()  # before anything is accepted: it may fail
         if self.committer.refuses:
-            text = "too many appends are waiting for the disk; retry later"
+            text = f"too many appends ({self.committer.queued_bytes} bytes) are waiting for the disk; retry later"
             raise FlussError(text, ErrorCode.STORAGE_BACKPRESSURE_EXCEPTION)
         batches = whole_batches(records)
         if not batches:
@@ -125,7 +125,7 @@ class BucketLog:
         return self._accept(records, batches, now_ms, release)
 
     def check_writable(self) -> None:
-        """Raise the reason if the bucket accepts no more writes."""
+        """Raise the error that stopped the bucket, if it accepts no more writes."""
         if self._refusal is not None:
             raise FlussError(self._refusal.message, self._refusal.error_code)
 
@@ -198,7 +198,7 @@ class BucketLog:
         return segment
 
     def check_sequence(self, writer_id: int, sequence: int) -> Append | None:
-        """None if a writer's batch is the next one; its answer if it was accepted before; otherwise FlussError 31."""
+        """None if a writer's batch is the next one; its append if it was accepted before; otherwise FlussError 31."""
         repeated = None if writer_id == NO_WRITER_ID else self.writers.check(writer_id, sequence)
         return None if repeated is None else self._duplicate(repeated)
 
@@ -214,7 +214,7 @@ class BucketLog:
     # --- reports of the commit thread, in the loop thread --------------------------------------------------------
 
     def on_committed(self, appends: list[Append], synced: bool) -> None:
-        """Show and acknowledge the oldest pending appends, which are now as durable as `log.flush` asks for."""
+        """Make the oldest pending appends, now as durable as `log.flush` asks for, readable, and acknowledge them."""
         if self.is_closed:
             return
         for append in appends:
@@ -236,7 +236,7 @@ class BucketLog:
             append.settle_committed()
 
     def on_synced(self, last: Append | None) -> None:
-        """Handle that everything up to this append is on disk (flush modes other than always, and checkpoints)."""
+        """Called when everything up to an append is on disk (in flush modes other than always, and at checkpoints)."""
         if self.held is None or not self.held.holds_synced(last):
             self.note_synced(last)
 
@@ -252,7 +252,7 @@ class BucketLog:
         if failure.stops:
             self._refusal = failure.error
             _logger.error("bucket %s has stopped: %s", self.directory, failure.error)
-            # Held appends are on disk and will be shown; appends hit by a defect have their answer already.
+            # Held appends are on disk and will be shown; appends that failed because of a defect were answered.
             held = 0 if self.held is None else self.held.append_count
             first = next((append for append in islice(self._pending, held, None) if append.error is None), None)
         else:
@@ -372,7 +372,8 @@ class BucketLog:
         if self.durable_offset == self.high_watermark:
             self.writer.release_reservation()
         self.is_closed = True
-        self._release_files(FlussError(f"bucket {self.directory} is closed", ErrorCode.NOT_LEADER_OR_FOLLOWER))
+        closed = f"bucket {self.directory} is closed; refresh the metadata and retry"
+        self._release_files(FlussError(closed, ErrorCode.NOT_LEADER_OR_FOLLOWER))
 
     def destroy(self, on_done: Callable[[], None] | None = None) -> None:
         """Stop at once and remove the directory in the background; `on_done` runs in the loop when it is gone."""
@@ -381,7 +382,9 @@ class BucketLog:
         self.writer.mark_closed()
         if self.held is not None:
             self.held.drop()
-        gone = FlussError(f"bucket {self.directory} was dropped", ErrorCode.UNKNOWN_TABLE_OR_BUCKET_EXCEPTION)
+        gone = FlussError(
+            f"bucket {self.directory} was dropped; refresh the metadata", ErrorCode.UNKNOWN_TABLE_OR_BUCKET_EXCEPTION
+        )
         if not was_closed:
             self._release_files(gone)
         pending, self._pending = self._pending, deque()

@@ -53,7 +53,7 @@ class Checkpoint:
 
 
 def encode_checkpoint(checkpoint: Checkpoint) -> bytes:
-    """The bytes of the file."""
+    """Encode a checkpoint as the content of its file."""
     pack = _BATCH.pack
     batches = [pack(writer_id, *batch) for writer_id, kept in checkpoint.writers for batch in kept]
     head = _HEAD.pack(
@@ -75,7 +75,7 @@ def encode_checkpoint(checkpoint: Checkpoint) -> bytes:
 
 
 def decode_checkpoint(content: bytes, name: str = CHECKPOINT_NAME) -> Checkpoint | None:
-    """The checkpoint, or None if the bytes are not exactly one; FlussError if a later version wrote it."""
+    """Decode a checkpoint; None if the bytes are damaged or no checkpoint, FlussError if a later version wrote them."""
     body_size = len(content) - _CRC.size
     if body_size < _START.size or _CRC.unpack_from(content, body_size)[0] != crc32c(content, 0, body_size):
         return None
@@ -110,7 +110,7 @@ def write_checkpoint(files: FileSystem, directory: str, content: bytes) -> None:
 
 
 def load_checkpoint(files: FileSystem, directory: str) -> tuple[Checkpoint | None, bool]:
-    """The checkpoint (None if missing or damaged), and True if there was a file."""
+    """Return the checkpoint of a bucket (None if missing or damaged), and True if there was a file."""
     path = f"{directory}/{CHECKPOINT_NAME}"
     try:
         content = files.read_file(path)

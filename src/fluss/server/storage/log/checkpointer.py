@@ -4,7 +4,7 @@ States: idle -> syncing (flush modes other than always: the data has to reach th
 in the background thread) -> idle. A request that arrives meanwhile starts one more checkpoint afterwards. Loop thread
 only.
 
-`durable_*` is how far the log is known to be on disk; it never moves back. A checkpoint that cannot be written (full
+`durable_*` state how far the log is known to be on disk; they never decrease. A checkpoint that cannot be written (full
 disk) only makes a recovery longer: it is tried again after the checkpoint interval.
 """
 
@@ -38,7 +38,7 @@ _IDLE, _SYNCING, _WRITING = "idle", "syncing", "writing"
 
 
 class Checkpointer:
-    """The recovery point of one bucket."""
+    """Writes the checkpoints of one bucket, which move its recovery point forward."""
 
     def __init__(self, log: BucketLog) -> None:
         self._log = log
@@ -57,7 +57,7 @@ class Checkpointer:
         self._written_at = time.monotonic()
 
     def note_committed(self, last: Append, size: int, synced: bool) -> None:
-        """Count committed appends; start a checkpoint if they are many or a segment was rolled."""
+        """Count the bytes of committed appends; start a checkpoint if they are many, or after a roll of the segment."""
         if synced:
             self.note_synced(last)
         self._bytes_since += size
@@ -141,7 +141,7 @@ class Checkpointer:
         self._log.committer.background.submit(partial(self._run_job, job))
 
     def _run_job(self, job: CheckpointJob) -> Callable[[], None]:
-        """Run the job in the background thread."""
+        """Run the job in the background thread; returns the function that reports its result to the loop."""
         error: OSError | None = None
         try:
             run_checkpoint(self._log.committer.files, job)

@@ -41,7 +41,7 @@ def report_written(written: Written) -> None:
 
 
 def show(log: BucketLog, appends: list[Append], synced: bool) -> None:
-    """Show committed appends of a bucket; a defect stops the bucket."""
+    """Make committed appends of a bucket readable, and acknowledge them; a defect stops the bucket."""
     try:
         log.on_committed(appends, synced)
     except Exception as error:

@@ -15,7 +15,7 @@ Memory. `queued_bytes` counts what was accepted and not yet written. Callers sto
 
 Shortage of memory or threads. If the commit thread cannot be started, an append is refused before it is accepted. The
 commit thread keeps what it has taken from the queue in `_held`, `_group` and `_calls` until it is done with it. So
-whatever is raised in between, every append is answered: its bucket stops (`_fail_group`).
+after any exception in between, every append is answered, with the error that stops its bucket (`_fail_group`).
 """
 
 from __future__ import annotations
@@ -255,7 +255,7 @@ class Committer:
             try:
                 self._round()
             except Exception as error:
-                # Whatever it was, the thread has to continue: all callers depend on it.
+                # The thread has to continue after any error: all callers depend on it.
                 self._fail_group(error)
         self._sync(list(self._unsynced))
         self._helpers.close()

@@ -1,8 +1,8 @@
 """Reports of the commit thread that wait until the rows of a primary-key bucket are in its store.
 
 Rows are shown and acknowledged after they are stored. If that takes long, because a put has very many rows, it is done
-in steps (`server.runtime.long_work`). Meanwhile the reports of the bucket wait, in order: every later report is held
-too, whatever it is about. So nothing is shown before it is stored, and no report overtakes another.
+in steps (`server.runtime.long_work`). Meanwhile all reports of the bucket wait, in order. So nothing is shown before it
+is stored, and no report overtakes another.
 
 Held appends are as durable as `log.flush` asks for, and stay in the log's `_pending`, that is, above the high
 watermark; a failure of later appends does not affect them. A crash loses only the held reports: the store is behind its
@@ -28,7 +28,7 @@ _logger = logging.getLogger(__name__)
 
 
 class Storing(NamedTuple):
-    """How the rows of appends below an offset are stored: `takes_long` if in steps, and the steps."""
+    """Two functions of an offset: whether storing the rows of appends below it takes long, and the steps that do it."""
 
     takes_long: Callable[[int], bool]
     steps: Callable[[int], Iterator[None]]
@@ -41,7 +41,7 @@ class _Held(NamedTuple):
 
 
 class HeldCommits:
-    """The held reports of one bucket."""
+    """The reports of one bucket that wait until rows are in its store."""
 
     def __init__(self, log: BucketLog, long_work: LongWork, storing: Storing) -> None:
         self._log = log
@@ -119,7 +119,7 @@ class HeldCommits:
     def _fail(self, error: Exception) -> None:
         """Stop the bucket after a defect, as it is unknown what is stored. All held appends are answered with an error.
 
-        The next start stores them.
+        The next start stores their rows.
         """
         appends = [append for held in self._held for append in held.appends]
         self._held.clear()

@@ -41,7 +41,7 @@ class IndexMark(NamedTuple):
 
 
 class SegmentIndex:
-    """Both indexes of one segment in memory."""
+    """The offset index and the time index of one segment, in memory."""
 
     __slots__ = (
         "_interval_bytes",
@@ -81,7 +81,7 @@ class SegmentIndex:
         self.bytes_since_entry += size
 
     def add_time_entry(self) -> None:
-        """Add an entry for the largest timestamp so far, if it grew. Also the last step of sealing."""
+        """Add an entry for the largest timestamp so far, if it grew. Called once more when the segment is sealed."""
         if self.max_timestamp > (self.timestamps[-1] if self.timestamps else NO_TIMESTAMP):
             self.timestamps.append(self.max_timestamp)
             self.time_offsets.append(self.max_timestamp_offset)

@@ -117,11 +117,13 @@ class LogReads:
     def _segment(self, offset: int) -> Segment | None:
         log = self._log
         if log.is_closed:
-            raise FlussError(f"bucket {log.directory} is closed", ErrorCode.NOT_LEADER_OR_FOLLOWER)
+            raise FlussError(
+                f"bucket {log.directory} is closed; refresh the metadata and retry", ErrorCode.NOT_LEADER_OR_FOLLOWER
+            )
         if not log.local_start_offset <= offset <= log.log_end_offset:
             raise FlussError(
                 f"offset {offset} is outside the local log, which has offsets {log.local_start_offset} to"
-                f" {log.high_watermark}",
+                f" {log.high_watermark}; continue at one of those",
                 ErrorCode.LOG_OFFSET_OUT_OF_RANGE_EXCEPTION,
             )
         return log.segment_of(offset) if offset < log.high_watermark else None

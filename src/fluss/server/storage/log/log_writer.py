@@ -36,7 +36,7 @@ _logger = logging.getLogger(__name__)
 
 
 class WriteFailure(Exception):  # noqa: N818 - it is a result that is passed to the loop thread
-    """Why appends from `first` on did not reach the file. `stops`: no more writes to the bucket until a restart."""
+    """The error for appends from `first` on, which did not reach the file. `stops`: no more writes until a restart."""
 
     def __init__(self, error: FlussError, first: Append | None, stops: bool) -> None:
         super().__init__(str(error))
@@ -162,7 +162,7 @@ class LogWriter:
         if not (no_memory or code in FULL_DISK_ERRORS):
             # Opening may fail temporarily, for lack of descriptors; a write that fails means that the disk is broken.
             if not self.is_open:
-                text = f"cannot open {segment.log_path}: {os.strerror(code or 0)}"
+                text = f"cannot open {segment.log_path}: {os.strerror(code or 0)}; nothing was written, retry later"
                 return WriteFailure(FlussError(text, ErrorCode.LOG_STORAGE_EXCEPTION), first, False)
             self.stopped = True
         if self.is_open and self._segment is segment:
@@ -218,7 +218,7 @@ class LogWriter:
             write_mark(self._files, self._directory, mark)
         except OSError as error:
             if not self._mark_failed:
-                _logger.warning("cannot record how far %s is synced, continuing without: %s", self._directory, error)
+                _logger.warning("cannot write the mark of synced bytes in %s, continuing: %s", self._directory, error)
             self._mark_failed = True
 
     def _cut_unsynced(self) -> None:

@@ -63,7 +63,7 @@ class OpenSegment:
         self._advised_until = start + READ_AHEAD_BYTES
 
     def load_index(self) -> ReadableBuffer:
-        """The bytes of the offset index file."""
+        """Return the bytes of the segment's `.index` file."""
         if self._files.path_size(self._segment.index_path) <= _MAX_INDEX_READ_BYTES:
             return self._files.read_file(self._segment.index_path)
         descriptor = self._files.open_read(self._segment.index_path)
@@ -79,7 +79,7 @@ class OpenSegment:
 
 
 class OpenSegments:
-    """The cache. One per process, shared by all bucket logs."""
+    """The cache of open segments. One per process, shared by all bucket logs."""
 
     def __init__(self, files: FileSystem, max_segments: int) -> None:
         self._files = files

@@ -60,7 +60,7 @@ _FIRST_SCHEMA_ID = 1
 
 @dataclass
 class RecoveryReport:
-    """How much recovery has read, cut off, found damaged and removed."""
+    """The figures of one recovery: how much it has read, cut off, found damaged and removed."""
 
     scanned_bytes: int = 0
     cut_bytes: int = 0

@@ -49,7 +49,7 @@ _logger = logging.getLogger(__name__)
 
 
 class ReservedOffsets(NamedTuple):
-    """The content of the file. With `reserved_until` 0, every offset that was shown is on disk."""
+    """The content of `bucket.offsets`. With `reserved_until` 0, every offset that was shown is on disk."""
 
     reserved_until: int = 0
     boot_id: str = ""
@@ -57,7 +57,7 @@ class ReservedOffsets(NamedTuple):
 
 
 def encode_reserved(reserved: ReservedOffsets) -> bytes:
-    """The bytes of the file."""
+    """Encode the content of `bucket.offsets`."""
     head = _HEAD.pack(
         _MAGIC, _VERSION, 0, reserved.boot_id.encode("ascii"), reserved.reserved_until, len(reserved.lost)
     )
@@ -66,7 +66,7 @@ def encode_reserved(reserved: ReservedOffsets) -> bytes:
 
 
 def decode_reserved(content: bytes, name: str = RESERVED_NAME) -> ReservedOffsets | None:
-    """Decode the file; None if it is damaged, FlussError if a later version wrote it."""
+    """Decode the content of `bucket.offsets`; None if it is damaged, FlussError if a later version wrote it."""
     body_size = len(content) - _CRC.size
     if body_size < _START.size or _CRC.unpack_from(content, body_size)[0] != crc32c(content, 0, body_size):
         return None
@@ -84,13 +84,13 @@ def decode_reserved(content: bytes, name: str = RESERVED_NAME) -> ReservedOffset
 
 
 def load_reserved(files: FileSystem, directory: str) -> ReservedOffsets | None:
-    """Read the file, which must exist; None if it is damaged."""
+    """Read `bucket.offsets` of a bucket, which must exist; None if it is damaged."""
     path = f"{directory}/{RESERVED_NAME}"
     return decode_reserved(files.read_file(path), path)
 
 
 def write_reserved(files: FileSystem, directory: str, reserved: ReservedOffsets) -> None:
-    """Write the file, or remove it if there is nothing to record. Durable when this returns."""
+    """Write `bucket.offsets`, or remove it if there is nothing to record. Durable when this returns."""
     path = f"{directory}/{RESERVED_NAME}"
     if reserved.reserved_until or reserved.lost:
         write_file_atomically(files, path, encode_reserved(reserved))
@@ -114,7 +114,7 @@ def first_free_offset(reserved: ReservedOffsets | None, end_offset: int, boot_id
 
 
 def with_lost_range(reserved: ReservedOffsets, first: int, following: int) -> ReservedOffsets:
-    """The content while the filler is written. It has no boot id, so that the next start repeats it after a kill."""
+    """The content while the filler is written. It has no boot id: after a kill, the next start writes the filler."""
     kept = tuple(each for each in reserved.lost if each[0] < first)
     return ReservedOffsets(following, "", (*kept, (first, following)))
 
@@ -125,7 +125,7 @@ def lost_offsets(lost: tuple[tuple[int, int], ...], start: int) -> int:
 
 
 def offset_of_last_rows(lost: tuple[tuple[int, int], ...], end: int, limit: int) -> int:
-    """The offset of the first of the last `limit` rows before `end`; below the log's start if it has fewer."""
+    """The offset of the first of the last `limit` rows before `end`; below the log's start if there are fewer rows."""
     for first, following in reversed(lost):
         if following <= end - limit:
             break
@@ -135,10 +135,10 @@ def offset_of_last_rows(lost: tuple[tuple[int, int], ...], end: int, limit: int)
 
 
 class Reservation:
-    """The offsets that one bucket may show.
+    """The offsets of one bucket that readers may be shown.
 
     `reserve` is for the commit thread; `reserve_ahead` is for the loop and starts a job in the background. So appends
-    wait only for the first reservation, and if they are faster than the disk.
+    wait only for the first reservation, or when they come faster than the disk can store reservations.
     """
 
     def __init__(self, files: FileSystem, directory: str, lost: tuple[tuple[int, int], ...]) -> None:

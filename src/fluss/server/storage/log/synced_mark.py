@@ -5,9 +5,9 @@
 
 (The first version has neither end offset nor inode.)
 
-Recovery needs it to distinguish a torn write from a bad disk if the bytes look alike: a damaged or truncated end, and
-pages of zeros with good batches behind them. Before the mark everything was synced, so they are damage, and nothing is
-removed; behind it they may be pages of the last, unacknowledged group that were never written.
+Recovery needs the mark to distinguish a torn write from a bad disk if the bytes look alike: a damaged or truncated end,
+and pages of zeros with good batches behind them. Before the mark everything was synced, so such bytes are damage, and
+nothing is removed; behind it they may be pages of the last, unacknowledged group that were never written.
 
 If a directory is copied while its server runs, the log may be copied before the mark, so that the mark in the copy is
 ahead of the log. Such a copy is recognised by the inode of the directory, which a copy does not keep.
@@ -53,13 +53,13 @@ class SyncedMark(NamedTuple):
 
 
 def encode_mark(mark: SyncedMark) -> bytes:
-    """The bytes of the file; they fit into one page, so that they are written completely or not at all."""
+    """Encode the content of `bucket.synced`. It fits into one page, so it is written completely or not at all."""
     body = _BODY.pack(_MAGIC, _VERSION, 0, *mark)
     return body + _CRC.pack(crc32c(body))
 
 
 def decode_mark(content: bytes) -> SyncedMark | None:
-    """The mark, or None for other bytes and for later versions: a missing mark is safe, since it only adds caution."""
+    """Decode a mark; None for other bytes and for later versions. Recovery can do without: a mark only adds caution."""
     size = len(content) - _CRC.size
     if size not in (_BODY.size, _FIRST_BODY.size) or _CRC.unpack_from(content, size)[0] != crc32c(content, 0, size):
         return None

@@ -16,8 +16,8 @@ _BASE_OFFSET = Struct("<q")
 def has_unwritten_page(buffer: ReadableBuffer, start: int, end: int, expected_offset: int) -> bool:
     """True if a page between two batch boundaries may never have been written: it is all zeros.
 
-    On a file system that records what was written, it is a hole, but copies (`cp`, `tar`, `rsync`) and network file
-    systems have real zeros instead. Rows may contain such pages too: do not apply this to bytes that were synced.
+    On a file system that records what was written, such a page is a hole, but copies (`cp`, `tar`, `rsync`) and network
+    file systems have real zeros instead. Rows may contain such pages too: do not apply this to bytes that were synced.
     """
     first, last = -(-start // PAGE_BYTES), end // PAGE_BYTES
     if first < last:

@@ -5,8 +5,8 @@ the window in which a repeated batch is recognised; a client keeps at most five 
 
 Entries are added when a batch is accepted, before it is on disk. So that a failed write can be taken back, and a
 checkpoint can describe the state at an older, durable offset, a writer keeps all batches that are not durable yet and
-the five durable ones before them. That extra part is bounded by the queue of the committer and by the distance between
-checkpoints. Owned by the loop thread (by the opening thread during recovery).
+the five durable ones before them. The number of batches beyond five is bounded by the queue of the committer and by the
+distance between checkpoints. Owned by the loop thread (by the opening thread during recovery).
 
 `protected` writers have staged rows (see `tablet.staging`): their entries decide which of these rows are already in the
 log, so they are neither expired nor evicted. They are removed one by one when their staged rows are done.
@@ -37,7 +37,7 @@ class WriterBatch(NamedTuple):
 
 
 class WriterState:
-    """All writers of one bucket."""
+    """The idempotent writers of one bucket, each with its latest batches."""
 
     def __init__(self, max_writers: int) -> None:
         self._max_writers = max_writers
@@ -110,7 +110,7 @@ class WriterState:
             batches.popleft()
 
     def rollback(self, offset: int) -> None:
-        """Remove every batch at or after `offset`: it was never written."""
+        """Remove all batches at or after `offset`, which were never written."""
         for writer_id in list(self._writers):
             batches = self._writers[writer_id]
             while batches and batches[-1].base_offset >= offset:
@@ -139,7 +139,7 @@ class WriterState:
         return result
 
     def load(self, writers: Iterable[tuple[int, Iterable[WriterBatch]]]) -> None:
-        """Start from a snapshot."""
+        """Load the writers of a snapshot; call only while there are none."""
         self._writers = {writer_id: deque(batches) for writer_id, batches in writers}
 
     def _evict(self) -> None:

@@ -1,7 +1,7 @@
 """The offset up to which a bucket's log is written, determined by another process from the files alone.
 
 The tablet that leads the bucket may append meanwhile. What it has acknowledged is already in the files, so the result
-is never below what a client was told; it may be above it by an append in progress. Checksums are checked as in
+is never below the acknowledged end; it may be above that end by an append in progress. Checksums are checked as in
 recovery, since a wrong number of rows could move the end anywhere; a damaged batch ends the log only if nothing good
 follows. The files are only read.
 """

@@ -1,7 +1,7 @@
 """Removal of the directories of dropped tables and partitions, with their remote objects.
 
 A server may die between the drop of a table and the removal of its files, so files of dropped tables are normal. They
-never affect a start: this runs in the background.
+never affect a start, because they are removed in the background.
 
 A directory is removed only if it is known to be dropped: the catalog does not have the table or partition, and there is
 either a record of the drop in the catalog or the marker of a removal that had begun. That the catalog lacks it is not

@@ -49,7 +49,7 @@ class ClosingBuckets:
         for partition_id in closing:
             owner = self._catalog.partition_by_id(partition_id)
             if owner is None:
-                continue  # dropped since
+                continue  # the partition was dropped in the meantime
             table = owner[0]
             found += [TableBucket(table.table_id, partition_id, number) for number in range(table.bucket_count)]
         return [bucket for bucket in found if leader_of(bucket, self._tablet_count) == self._server_id]
@@ -58,7 +58,7 @@ class ClosingBuckets:
         try:
             local = self._registry.find(bucket)
             if local.state is not BucketState.OPEN:
-                return  # being opened, or broken: the next round tries again
+                return  # the bucket is being opened or is broken: the next round tries again
             log, _ = local.opened()
             if log.high_watermark == log.log_end_offset:
                 self._catalog.store.closing.note_end(bucket, log.log_end_offset)

@@ -24,7 +24,7 @@ def start_work(executor: Executor, work: Callable[[], T]) -> asyncio.Future[T]:
 
     def run() -> T:
         if given_up:
-            raise FlussError("the work was given up before it started", ErrorCode.UNKNOWN_SERVER_ERROR)
+            raise FlussError("the work was cancelled: no thread could be started", ErrorCode.UNKNOWN_SERVER_ERROR)
         return work()
 
     try:

@@ -1,4 +1,4 @@
-"""The properties of a primary-key table that decide about its rows: formats, merge engine, deletes, changelog.
+"""The properties of a primary-key table that determine how puts are merged and stored: formats, merge engine, deletes.
 
 They are derived from the table's entry in the catalog, and kept until the entry changes.
 """
@@ -70,13 +70,13 @@ class KvRules:
 
     @cached_property
     def merge_engine(self) -> str | None:
-        """`first_row`, `versioned` or `aggregation`; None if the last write wins."""
+        """The merge engine: `first_row`, `versioned` or `aggregation`; None if the last write wins."""
         engine = self.entry.property(MERGE_ENGINE)
         return None if engine is None else str(engine).lower()
 
     @cached_property
     def delete_behavior(self) -> str:
-        """`ALLOW`, `IGNORE` or `DISABLE`."""
+        """How deletes are handled: `ALLOW`, `IGNORE` or `DISABLE`."""
         return str(self.entry.property(DELETE_BEHAVIOR)).upper()
 
     @cached_property
@@ -118,7 +118,7 @@ class KvRules:
 
 
 def rules_of(entry: TableEntry) -> KvRules:
-    """The rules of a primary-key table. They are cached in its entry, so that they go when the table is dropped."""
+    """Return the rules of a primary-key table. They are cached in its entry, so they go when the table is dropped."""
     rules: KvRules | None = entry.derived.get(KvRules)
     if rules is None:
         rules = entry.derived[KvRules] = KvRules(entry)

@@ -30,7 +30,7 @@ BROKEN_RETRY_MS = 5_000
 
 
 class BucketState(Enum):
-    """The states that the module docstring describes."""
+    """The states of a bucket; the module docstring has the transitions."""
 
     OPENING = "opening"
     OPEN = "open"
@@ -42,7 +42,7 @@ class BucketWaiter(Protocol):
     """A request that is notified when a bucket has more to read, or is gone."""
 
     def bucket_changed(self) -> None:
-        """Called in the loop; may remove itself from the bucket."""
+        """Called in the loop after each change of the bucket; may remove the waiter from the bucket."""
 
 
 class LocalBucket:
@@ -90,7 +90,9 @@ class LocalBucket:
         """The key-value half; FlussError if the bucket is not open or has no primary key."""
         self.opened()
         if self.kv is None:
-            raise FlussError(f"{self.name} has no primary key", ErrorCode.NON_PRIMARY_KEY_TABLE_EXCEPTION)
+            raise FlussError(
+                f"{self.name} has no primary key; scan its log instead", ErrorCode.NON_PRIMARY_KEY_TABLE_EXCEPTION
+            )
         return self.kv
 
     def when_settled(self, callback: Callable[[], None]) -> None:
@@ -99,7 +101,7 @@ class LocalBucket:
         self._settled.append(callback)
 
     def becomes_opening(self) -> None:
-        """Try to open the bucket again."""
+        """Enter OPENING from BROKEN, because the bucket is being opened again."""
         assert self.state is BucketState.BROKEN
         self.state = BucketState.OPENING
         self.error = None
@@ -120,7 +122,7 @@ class LocalBucket:
         self._run_settled()
 
     def becomes_broken(self, error: FlussError, retry_at_ms: int) -> None:
-        """Record that opening failed."""
+        """Enter BROKEN, because opening failed. Requests get `error` until the next try."""
         assert self.state is BucketState.OPENING
         self.state = BucketState.BROKEN
         self.error = error
@@ -128,7 +130,7 @@ class LocalBucket:
         self._run_settled()
 
     def becomes_failed(self, error: FlussError, retry_at_ms: int) -> None:
-        """Record that an open bucket has failed; the caller closes its log and stores."""
+        """Enter BROKEN from OPEN, because the bucket has failed; the caller closes its log and stores."""
         assert self.state is BucketState.OPEN
         assert self.log is not None
         self.log.remove_high_watermark_listener(self.wake)
@@ -139,7 +141,7 @@ class LocalBucket:
         self.wake()
 
     def becomes_gone(self, error: FlussError) -> None:
-        """End the use of the bucket and notify all waiters."""
+        """Enter GONE, and notify all waiters. Requests get `error` from now on."""
         self.state = BucketState.GONE
         self.error = error
         if self.log is not None:

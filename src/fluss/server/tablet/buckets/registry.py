@@ -130,7 +130,7 @@ class BucketRegistry:
             )
 
     def when_open(self, buckets: Sequence[TableBucket], answer: Callable[[], Reply]) -> Reply | Awaitable[Reply]:
-        """Call `answer` now, or after the buckets that are being opened are settled. It handles their errors itself."""
+        """Call `answer` now, or when no bucket is being opened any more. `answer` handles errors of buckets itself."""
         opening = []
         for bucket in buckets:
             try:
@@ -191,7 +191,8 @@ class BucketRegistry:
         gone = list(self._buckets.values())
         self._buckets.clear()
         for local in gone:
-            local.becomes_gone(FlussError(f"{local.name}: the tablet is stopping", ErrorCode.NOT_LEADER_OR_FOLLOWER))
+            text = f"{local.name}: the tablet is stopping; refresh the metadata and retry"
+            local.becomes_gone(FlussError(text, ErrorCode.NOT_LEADER_OR_FOLLOWER))
             if local.remote is not None:
                 local.remote.close()
             if local.snapshots is not None:

@@ -72,7 +72,7 @@ class Accepted(Protocol):
 
 
 class BucketWrite(NamedTuple):
-    """One bucket of a write request."""
+    """The part of a write request that is for one bucket."""
 
     local: LocalBucket
     entry: TableEntry
@@ -228,7 +228,7 @@ class WriteApi(ABC):
         self._long_work = registry.long_work
 
     def handle(self, context: RequestContext, request: ProduceRequest) -> Awaitable[Reply]:
-        """Append to all buckets that accept it; the answer is sent when all results are there.
+        """Append the records to all buckets that accept them; the answer is sent when all results are there.
 
         FlussError 3 or 21 for a request that no client sends: one that names a bucket twice, or more than exist.
         """
@@ -253,7 +253,9 @@ class WriteApi(ABC):
             {(item.partition_id if item.HasField("partition_id") else None, item.bucket_id) for item in named}
         ) < len(named):
             raise FlussError(
-                "the write request names a bucket twice; send one request after the other", ErrorCode.CORRUPT_MESSAGE
+                f"the write request to table id {message.table_id} names a bucket twice; send one request after the "
+                "other",
+                ErrorCode.CORRUPT_MESSAGE,
             )
         entry = self._registry.table(message.table_id)
         if entry is not None and len(named) > max_buckets(entry):
@@ -280,7 +282,7 @@ class WriteApi(ABC):
     def _append(self, write: BucketWrite, pending: PendingWrite) -> None:
         """Append the records of an open bucket; FlussError if that is not possible.
 
-        Unless it raises, it is responsible for releasing the records.
+        An implementation that does not raise is responsible for releasing the records.
         """
 
     def _defer(self, request: ProduceRequest, pending: PendingWrite, error: FlussError | None) -> None:
@@ -347,7 +349,7 @@ class WriteApi(ABC):
                 else:
                     self._take_up_bucket(request, pending, position, item)
             except Exception:
-                # Its result stays open until `timeout_ms` has passed.
+                # The bucket has no result, so it gets error 25 when `timeout_ms` has passed.
                 logger.exception("cannot refuse a bucket of a write to table %d", message.table_id)
         pending.start_timer(message.timeout_ms)
 
@@ -377,7 +379,9 @@ class WriteApi(ABC):
 
 
 def _dropped(table_id: int) -> FlussError:
-    return FlussError(f"table id {table_id} was dropped", ErrorCode.UNKNOWN_TABLE_OR_BUCKET_EXCEPTION)
+    return FlussError(
+        f"table id {table_id} was dropped; refresh the metadata", ErrorCode.UNKNOWN_TABLE_OR_BUCKET_EXCEPTION
+    )
 
 
 def refuse(name: str, position: int, pending: PendingWrite, error: Exception) -> None:
@@ -385,6 +389,6 @@ def refuse(name: str, position: int, pending: PendingWrite, error: Exception) ->
     if not isinstance(error, FlussError):
         # A defect, or unforeseen records: the other buckets of the request are still appended.
         logger.error("a write to %s failed", name, exc_info=error)
-        text = f"{name}: the write failed in the server: {error!r}"
+        text = f"{name}: the write failed in the server: {error!r}; see the server's log"
         error = FlussError(text, ErrorCode.UNKNOWN_SERVER_ERROR)
     pending.refuse(position, error)

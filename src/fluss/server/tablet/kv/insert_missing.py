@@ -79,13 +79,13 @@ class MissingRows:
     ) -> None:
         """Insert a row for each key and wait until they can be looked up; FlussError if they cannot be inserted.
 
-        `check` raises it if the bucket accepts no more rows.
+        `check` raises that error if the bucket accepts no more rows.
         """
         turns = TimeSlices()
         for start in range(0, len(keys), STEP_KEYS):
             await turns.yield_if_over()
             if self._committer.is_full:
-                text = "too many bytes are waiting for the disk; repeat the lookup later"
+                text = f"too many bytes ({self._committer.queued_bytes}) wait for the disk; repeat the lookup later"
                 raise FlussError(text, ErrorCode.KV_STORAGE_EXCEPTION)
             await self._queues.idle(local)
             check()

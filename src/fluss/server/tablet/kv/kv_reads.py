@@ -73,7 +73,7 @@ class KvReads:
             raise error
         if not entry.has_primary_key:
             raise FlussError(
-                f"{entry.path} has no primary key: its rows cannot be looked up or scanned by key",
+                f"{entry.path} has no primary key, so its rows cannot be looked up or scanned by key; scan its log",
                 ErrorCode.NON_PRIMARY_KEY_TABLE_EXCEPTION,
             )
         if checks_version:

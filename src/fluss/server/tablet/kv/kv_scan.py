@@ -35,7 +35,7 @@ MAX_REMEMBERED_EXPIRED_SCANNERS = 1_000
 
 @dataclass(frozen=True)
 class ScanLimits:
-    """The limits of one tablet. The defaults are those of Apache Fluss."""
+    """The limits of scans on one tablet. The defaults are those of Apache Fluss."""
 
     idle_ms: int = 600_000
     sweep_interval_ms: int = 30_000
@@ -45,7 +45,7 @@ class ScanLimits:
 
 
 def scan_limits(config: ServerConfig) -> ScanLimits:
-    """The limits in a server's configuration."""
+    """Return the limits of scans that a server's configuration sets."""
     return ScanLimits(
         config.kv_scanner_ttl_ms,
         config.kv_scanner_expiration_interval_ms,
@@ -56,7 +56,7 @@ def scan_limits(config: ServerConfig) -> ScanLimits:
 
 
 class Scanner:
-    """One scan in progress."""
+    """An open scan: its position in the rows, its user, and the number of the next call."""
 
     __slots__ = (
         "bucket",
@@ -104,7 +104,9 @@ class ScanKvApi:
         try:
             opens = request.HasField("bucket_scan_req")
             if opens == request.HasField("scanner_id"):
-                raise _invalid("the request must have either a scanner id or a bucket")
+                raise _invalid(
+                    f"the request must have either a scanner id or a bucket, got {'both' if opens else 'neither'}"
+                )
             if request.close_scanner:
                 if opens:
                     raise _invalid("one request cannot open and close a scan; close it by its scanner id")

@@ -38,7 +38,7 @@ class _Remembered(NamedTuple):
 
 
 class SplitKvApi:
-    """Handler of SPLIT_KV. All in the event loop's thread."""
+    """Handler of SPLIT_KV. Used only in the event loop's thread."""
 
     def __init__(self, reads: KvReads) -> None:
         self._reads = reads
@@ -52,7 +52,7 @@ class SplitKvApi:
             self._samples.pop(bucket, None)
 
     async def split_kv(self, context: RequestContext, request: pb.SplitKvRequest) -> pb.SplitKvResponse:
-        """One answer per bucket, in order, each bucket once; errors are part of the answers."""
+        """Return the split points of each requested bucket, each once and in order; errors are part of the answers."""
         if request.piece_bytes <= 0 or (request.HasField("piece_rows") and request.piece_rows <= 0):
             text = f"piece_bytes and piece_rows must be greater than zero, got {request.piece_bytes}"
             if request.HasField("piece_rows"):

@@ -56,7 +56,7 @@ class LookupApi:
         self._missing_rows = missing_rows
 
     async def lookup(self, context: RequestContext, request: pb.LookupRequest) -> Reply:
-        """One result per bucket; every error belongs to a bucket."""
+        """Look up the keys of each bucket; an error is the result of its bucket."""
 
         async def rows(bucket: TableBucket, item: pb.PbLookupReqForBucket, max_bytes: int) -> bytes:
             if item.HasField("original_partition_name"):
@@ -96,7 +96,8 @@ class LookupApi:
         wanted = list(dict.fromkeys(keys))
         if len(wanted) > MAX_INSERTED_KEYS:
             raise FlussError(
-                f"a lookup may insert at most {MAX_INSERTED_KEYS} rows into a bucket, got {len(wanted)} keys",
+                f"a lookup may insert at most {MAX_INSERTED_KEYS} rows into a bucket, got {len(wanted)} keys; send "
+                "several requests",
                 ErrorCode.RECORD_TOO_LARGE_EXCEPTION,
             )
         found = _get(store, wanted)

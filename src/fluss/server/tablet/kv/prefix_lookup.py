@@ -34,7 +34,7 @@ class PrefixLookupApi:
         self._reads = reads
 
     async def prefix_lookup(self, context: RequestContext, request: pb.PrefixLookupRequest) -> Reply:
-        """One result per bucket; every error belongs to a bucket."""
+        """Look up the prefixes of each bucket; an error is the result of its bucket."""
 
         async def rows(bucket: TableBucket, item: pb.PbPrefixLookupReqForBucket, max_bytes: int) -> bytes:
             return await self._lists(context, bucket, item.keys, max_bytes)
@@ -63,7 +63,7 @@ class PrefixLookupApi:
         return b"".join(pieces)
 
     async def _list(self, context: RequestContext, bucket: TableBucket, prefix: bytes, max_bytes: int) -> bytes:
-        """The encoded values of one prefix."""
+        """Return the values of all keys that begin with a prefix, encoded for the answer."""
         local, store = self._reads.store(bucket)
         cursor = RowCursor(local, store, prefix, end_of_prefix(prefix))
         pieces: list[bytes] = []

@@ -61,15 +61,15 @@ class KvWriter:
         self._clock = clock
 
     def rules(self, entry: TableEntry) -> KvRules:
-        """The rules of a table."""
+        """The rules by which puts to a primary-key table are merged and stored."""
         return rules_of(entry)
 
     def forget(self, dropped: Collection[TableBucket]) -> None:
-        """Drop what is kept about buckets that are gone."""
+        """Drop the reserved auto-increment numbers of dropped buckets."""
         self._numbers.forget(dropped)
 
     def close(self) -> None:
-        """Return unused auto-increment numbers; nothing is put any more."""
+        """Return unused auto-increment numbers to the catalog. Call after the last put."""
         self._numbers.give_back()
 
     def put(
@@ -131,7 +131,10 @@ class KvWriter:
         """Check a batch and prepare its merge; returns the earlier append if the batch is repeated."""
         kv, rules = local.opened_kv(), self.rules(entry)
         if header.schema_id not in entry.schemas:
-            text = f"unknown schema id {header.schema_id} of {entry.path}; the newest is {entry.schema_id}"
+            text = (
+                f"unknown schema id {header.schema_id} of {entry.path}, whose newest is {entry.schema_id}; refresh the "
+                "metadata"
+            )
             raise FlussError(text, ErrorCode.SCHEMA_NOT_EXIST)
         merger = merger_for(
             rules, target_columns, partial(self._numbers.next_number, rules, local.bucket), overwrite=overwrite
@@ -163,7 +166,7 @@ class _Put(NamedTuple):
         return _as_replayed(self.rules, outcome) if self.rules.format.may_change_values else outcome
 
     def changelog(self, outcome: MergeResult) -> bytearray:
-        """Encode the changelog batch."""
+        """Encode the changelog rows of the put as one batch."""
         return self.rules.format.changelog.encode(
             outcome.columns,
             outcome.change_types,
@@ -250,7 +253,7 @@ class PutApi(WriteApi):
         self._queues = queues
 
     def put_kv(self, context: RequestContext, request: ProduceRequest) -> Awaitable[Reply]:
-        """Merge and append to all buckets that accept it; the answer is sent when all results are there."""
+        """Merge the records into all buckets that accept them; the answer is sent when all results are there."""
         return self.handle(context, request)
 
     def _table_error(self, context: RequestContext, entry: TableEntry) -> FlussError | None:
@@ -313,9 +316,9 @@ class PutApi(WriteApi):
 
 
 def _answer(error: Exception, write: BucketWrite, pending: PendingWrite) -> Exception:
-    """The error that is sent to the client."""
+    """The error that is sent to the client for an exception during a put, with a code that the client can handle."""
     if isinstance(error, EmptyKeyError):
-        # Not the code for a damaged batch, with which a client would retry forever.
+        # The code for a damaged batch would make a client retry forever.
         text = f"{write.local.name}: {error}; in a table with Iceberg keys the primary key must not be an empty string"
         return FlussError(text, ErrorCode.UNKNOWN_SERVER_ERROR)
     if isinstance(error, CorruptBatch):

@@ -118,7 +118,7 @@ class BucketSnapshots:
         self.record = replace(self.record, next_snapshot_id=next_id, objects=tuple(objects))
 
     def upload(self, checkpoint: StoreCheckpoint, registered: Iterable[CompletedSnapshot]) -> CompletedSnapshot:
-        """Upload the new files of a checkpoint. `registered` are the earlier snapshots; the result is not one yet."""
+        """Upload the new files of a checkpoint. `registered` are the earlier snapshots; the new one is not yet."""
         with self.lock:
             self._check_open()
             record = self.record
@@ -253,8 +253,11 @@ class BucketSnapshots:
 
 
 def destroy_remote(store: RemoteStore, record: SnapshotRecord) -> None:
-    """Delete all snapshots of a bucket in the current store only: a copied data directory must not delete another's."""
-    # Even if no object is left: an object store may keep markers of directories that were used.
+    """Delete all snapshots of a bucket in the current store.
+
+    Objects in another store that the record names are kept: they may belong to the original of a copied data directory.
+    """
+    # The directory is deleted even if no object is left: an object store may keep markers of directories.
     if record.next_snapshot_id > 0:
         directory = store.tablet_directory(record.path, record.bucket, record.partition_name, REMOTE_KIND)
         store.delete_directory(directory)

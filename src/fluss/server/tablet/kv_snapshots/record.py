@@ -3,9 +3,10 @@
 One file, `kv-snapshots.json` in the bucket's directory, replaced atomically. It names every object that the bucket may
 have in remote storage: a name is recorded *before* the object is created and stays until the object is deleted. Only
 the catalog determines which of them are needed. So after a crash at any moment, an object is either part of a
-registered snapshot, or a recorded name that is not, which the next round deletes. No store, which others may share, has
-to be listed. `registered_id` is the newest snapshot that is known to be registered. The newest one is never retired, so
-a catalog that does not have it is older than this record, and objects that it does not name may still be needed.
+registered snapshot, or a recorded name that is not, which the next round deletes; the store, which other servers may
+share, never has to be listed. `registered_id` is the newest snapshot that is known to be registered. The newest one is
+never retired, so a catalog without it is older than this record, and objects that this catalog does not name may still
+be needed.
 
 The record also has the files of the store that are already in remote storage (`uploaded`), so that the next snapshot
 uploads only new ones. Two files are the same if store, name and size are the same.
@@ -39,7 +40,7 @@ class UploadedFile(NamedTuple):
 
 @dataclass(frozen=True)
 class SnapshotRecord:
-    """The content of the file. Object names are relative to `tablet_directory`."""
+    """The content of `kv-snapshots.json`. Object names are relative to `tablet_directory`."""
 
     path: TablePath
     bucket: TableBucket
@@ -53,7 +54,7 @@ class SnapshotRecord:
 
 
 def record_to_json(record: SnapshotRecord) -> bytes:
-    """Encode a record."""
+    """Encode a record as the content of `kv-snapshots.json`."""
     node: dict[str, Any] = {
         "version": RECORD_VERSION,
         "database": record.path.database_name,

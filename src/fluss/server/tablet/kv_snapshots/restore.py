@@ -35,7 +35,7 @@ class SnapshotRestorer:
                 continue
             try:
                 self._restore(snapshot, directory)
-            except Exception as error:  # Whatever is wrong with this snapshot, an older one may be good.
+            except Exception as error:  # any error: an older snapshot may be good
                 remove(directory)
                 logger.warning("cannot restore snapshot %d to %s: %s", snapshot.snapshot_id, directory, error)
             else:

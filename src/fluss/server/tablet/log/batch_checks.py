@@ -95,7 +95,7 @@ class _Form:
 
 
 class BatchChecks:
-    """Checks batches. The last form of each schema of a table is cached in the table's entry."""
+    """Checks arriving batches. The last form of each schema of a table is cached in the table's entry."""
 
     def __init__(self, *, full: bool = False) -> None:
         self._full = full
@@ -108,7 +108,8 @@ class BatchChecks:
             schema_id = header.schema_id
             if schema_id not in entry.schemas:
                 raise FlussError(
-                    f"unknown schema id {schema_id} of a batch for {entry.path}; the newest is {entry.schema_id}",
+                    f"unknown schema id {schema_id} of a batch for {entry.path}, whose newest is {entry.schema_id}; "
+                    "refresh the metadata",
                     ErrorCode.SCHEMA_NOT_EXIST,
                 )
             if not header.record_count:

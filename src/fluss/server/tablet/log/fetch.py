@@ -45,7 +45,7 @@ class WaitingFetch:
         self._note_read(first)
 
     def bucket_changed(self) -> None:
-        """Read again, as there may be more, and answer if it is enough."""
+        """Read the logs again, since they may have more, and answer if that is enough."""
         if self._cannot_be_enough():
             return
         answer = read_available(self._plan)
@@ -76,7 +76,7 @@ class WaitingFetch:
         return appended_bytes < self._missing_bytes
 
     def answer(self) -> None:
-        """Answer with what is there, after the time limit."""
+        """Answer with what can be read now. Called when the time limit is over."""
         if not self.future.done():
             self._finish(read_available(self._plan).pieces())
 
@@ -155,7 +155,7 @@ class FetchApi:
 
 def _refuse_follower(plan: FetchPlan, server_id: int) -> None:
     error = FlussError(
-        f"server {server_id} is not a follower: a server on one machine has no replicas",
+        f"server {server_id} is not a follower, because a server on one machine has no replicas; fetch as a client",
         ErrorCode.NOT_LEADER_OR_FOLLOWER,
     )
     for table in plan.tables:

@@ -27,7 +27,7 @@ MAX_FILTERED_SEGMENTS = 16
 
 
 class FetchAnswer:
-    """The result of one read.
+    """The result of one read of the logs: the answer so far, and how much it holds.
 
     `found_bytes` counts stored bytes (before projection and filter), which a long poll compares with its `min_bytes`.
     `is_final` is set if waiting cannot improve the answer.
@@ -43,7 +43,7 @@ class FetchAnswer:
         self.is_final = False
 
     def pieces(self) -> list[BytesLike]:
-        """The encoded response."""
+        """Return the encoded response, as pieces that are sent one after the other."""
         return fetch_response_pieces(self.tables)
 
 
@@ -107,7 +107,7 @@ def _read_bucket(
     if not is_local:
         raise FlussError(
             f"{item.local.name}: offset {offset} is outside the log, which has offsets "
-            f"{earliest_offset(log, remote)} to {log.log_end_offset}",
+            f"{earliest_offset(log, remote)} to {log.log_end_offset}; continue at one of those",
             ErrorCode.LOG_OFFSET_OUT_OF_RANGE_EXCEPTION,
         )
     answer.local_buckets += 1
@@ -115,7 +115,7 @@ def _read_bucket(
     message.high_watermark = high_watermark
     message.log_start_offset = 0
     stop = NO_STOP
-    if table.batch_filter is not None:  # even if there is nothing to read yet: the stop must be the end as of now
+    if table.batch_filter is not None:  # also if there is nothing to read yet, since the stop must be the end as of now
         stop = plan.stops.stop(item.bucket, offset, earliest_offset(log, remote), high_watermark)
     budget = min(remaining, item.max_bytes)
     if offset >= high_watermark or (budget < MIN_BUDGET_BYTES and not is_first):
@@ -183,7 +183,7 @@ def _failed(item: BucketFetch, error: FlussError) -> BucketRecords:
     message.error_code = error.error_code
     message.error_message = error.message
     if isinstance(error, DamagedLogError):
-        message.filtered_end_offset = error.next_offset  # for clients that are told to skip unreadable batches
+        message.filtered_end_offset = error.next_offset  # for clients that are configured to skip unreadable batches
     return BucketRecords(message, None)
 
 

@@ -22,7 +22,7 @@ EARLIEST_OFFSET = -2
 CLIENT_FOLLOWER_ID = -1
 REMOTE_FIRST = 1
 DEFAULT_WAIT_MS = 100
-# No fetch waits longer, whatever it asks for: an answer without records is always correct.
+# A fetch that asks for more waits only this long: an answer without records is always correct.
 MAX_WAIT_MS = 600_000
 # The size of an encoded predicate; a larger one is ignored, so that it drops nothing.
 MAX_FILTER_BYTES = 64 * 1024
@@ -105,7 +105,7 @@ def table_fetch(
     has_filter = request.HasField("filter_predicate")
     if has_filter and (not request.HasField("filter_schema_id") or request.filter_schema_id < 0):
         raise FlussError(
-            "a filter predicate must come with filter_schema_id, the schema for which it was built",
+            "a filter predicate requires filter_schema_id, the id of the schema for which it was built; send both",
             ErrorCode.UNKNOWN_SERVER_ERROR,
         )
     if entry is None:

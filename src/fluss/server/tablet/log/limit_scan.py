@@ -38,7 +38,7 @@ def tail_pieces(log: BucketLog, limit: int) -> list[BytesLike]:
             if size < MAX_ANSWER_BYTES:
                 *_, (_, last) = iter_batches(found.view)
                 log.read(last.next_offset, MAX_ANSWER_BYTES)  # raises an error that names the damage
-                text = f"cannot read {segment.log_path} at offset {last.next_offset}"
+                text = f"cannot read {segment.log_path} at offset {last.next_offset}; restore the file from a copy"
                 raise FlussError(text, ErrorCode.CORRUPT_RECORD_EXCEPTION)
             raise FlussError(
                 f"the last {limit} rows have more than {MAX_ANSWER_BYTES} bytes; request fewer, or scan the log",
@@ -58,7 +58,7 @@ class LimitScanApi:
         self._kv_reads = KvReads(registry, access)
 
     def limit_scan(self, context: RequestContext, request: pb.LimitScanRequest) -> Reply | Awaitable[Reply]:
-        """Answer the request; errors are part of the response."""
+        """Return the last rows of a log, or the first rows of a primary-key bucket; errors are part of the response."""
         self._registry.follow_catalog()
         bucket = TableBucket(
             request.table_id, request.partition_id if request.HasField("partition_id") else None, request.bucket_id

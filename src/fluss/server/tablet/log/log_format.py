@@ -22,7 +22,7 @@ class LogFormats:
     """The log formats of tables, cached in their entries."""
 
     def is_arrow(self, entry: TableEntry, records: memoryview) -> bool:
-        """True if the table's log has the format ARROW; FlussError 15 if it has not, but the records have."""
+        """True if the table's log has the format ARROW; FlussError 15 for ARROW records in a log of another format."""
         log_format = entry.derived.get(LogFormats)
         if log_format is None:
             log_format = entry.derived[LogFormats] = str(entry.property(LOG_FORMAT))

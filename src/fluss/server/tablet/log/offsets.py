@@ -33,7 +33,7 @@ def offset_for_timestamp(log: BucketLog, remote: RemoteLog, timestamp: int, now_
     """
     if timestamp > now_ms:
         raise FlussError(
-            f"timestamp {timestamp} is in the future: the server's clock is at {now_ms}",
+            f"timestamp {timestamp} is in the future: the server's clock is at {now_ms}; use the latest offset",
             ErrorCode.INVALID_TIMESTAMP_EXCEPTION,
         )
     # A log that never had a record has no newest timestamp: every time from 1970 on is after its end.
@@ -43,7 +43,9 @@ def offset_for_timestamp(log: BucketLog, remote: RemoteLog, timestamp: int, now_
     if found is None:
         found = log.offset_for_timestamp(timestamp)
     if found is None:
-        raise FlussError(f"no record at or after timestamp {timestamp}", ErrorCode.UNKNOWN_SERVER_ERROR)
+        raise FlussError(
+            f"no record at or after timestamp {timestamp}; use the latest offset", ErrorCode.UNKNOWN_SERVER_ERROR
+        )
     return found
 
 
@@ -69,7 +71,8 @@ def row_count(local: LocalBucket) -> int:
     count = local.kv.row_count
     if count == UNKNOWN_ROW_COUNT:
         raise FlussError(
-            f"rows of {local.name} are not counted: its changelog does not distinguish inserts from updates",
+            f"rows of {local.name} are not counted, because its changelog does not distinguish inserts from updates; "
+            "scan the table to count them",
             ErrorCode.INVALID_TABLE_EXCEPTION,
         )
     return count

@@ -37,7 +37,7 @@ class ProduceApi(WriteApi):
         self._checks = checks
 
     def produce_log(self, context: RequestContext, request: ProduceRequest) -> Awaitable[Reply]:
-        """Append to all buckets that accept it; the answer is sent when all results are there."""
+        """Append the batches to all buckets that accept them; the answer is sent when all results are there."""
         return self.handle(context, request)
 
     def _table_error(self, context: RequestContext, entry: TableEntry) -> FlussError | None:

@@ -34,7 +34,7 @@ class TableProjection:
         self._projectors: dict[int, Projector] = {}
 
     def belongs_to(self, entry: TableEntry) -> bool:
-        """False if the table was altered since."""
+        """True if `entry` is the one that this plan was made for; False if the table was altered since."""
         return self._entry is entry
 
     def project(self, buffer: ReadableBuffer, position: int, header: BatchHeader) -> list[BytesLike]:
@@ -96,7 +96,7 @@ def check_projection(entry: TableEntry, fields: tuple[int, ...]) -> None:
     if entry.property(LOG_FORMAT) != ARROW_FORMAT:
         raise _invalid(
             f"cannot project {entry.path}, which has log format {entry.property(LOG_FORMAT)}; only ARROW logs can be "
-            "projected"
+            "projected: read all columns"
         )
     if not fields:
         raise _invalid(f"projected columns of {entry.path} must not be empty")

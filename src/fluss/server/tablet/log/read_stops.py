@@ -26,7 +26,7 @@ NO_STOP = 0
 
 
 class ConnectionStops:
-    """The stops of one connection."""
+    """The stops of one connection, by bucket."""
 
     __slots__ = ("_stops",)
 
@@ -38,7 +38,7 @@ class ConnectionStops:
         self._put(bucket, max(offset, self._stops.get(bucket, NO_STOP)))
 
     def stop(self, bucket: TableBucket, offset: int, start_offset: int, end_offset: int) -> int:
-        """The stop of a bucket for a fetch at `offset` of a log with the given start and end; it may be set now."""
+        """Return the stop of a bucket for a fetch at `offset` of a log with this start and end; may set it first."""
         stop = self._stops.get(bucket)
         if stop is None:
             stop = NO_STOP if offset <= start_offset else end_offset

@@ -27,7 +27,7 @@ class WritersApi:
         self._end_id = 0
 
     def init_writer(self, context: RequestContext, request: pb.InitWriterRequest) -> pb.InitWriterResponse:
-        """A new writer id, for users who may write at least one of the named tables."""
+        """Return a new writer id, for users who may write at least one of the named tables."""
         self._registry.follow_catalog()
         paths = [TablePath(path.database_name, path.table_name) for path in request.table_path]
         self._access.check_any_write(context, paths)

@@ -10,7 +10,7 @@ Two documents, both JSON:
 
 The record lists garbage because an object's name is recorded as garbage *before* the object is created, and stays until
 the object is deleted. So after a crash at any moment, every remote object is either in the manifest or in the garbage
-list, no store, which others may share, has to be listed, and no object is lost.
+list: no object is lost, and the store, which other servers may share, never has to be listed.
 
 Invariant of a manifest: segments are in offset order and each starts where the previous one ends.
 """
@@ -37,7 +37,7 @@ class RemoteSegment:
     """One segment file in remote storage; `end_offset` is exclusive.
 
     `written_ms` is the time at which its newest row was written, if `max_timestamp` is later because a clock was ahead.
-    It only affects the age. Servers that do not know the field keep rows longer, so it needs no new version.
+    The field only affects the age. Servers that do not know it keep rows longer, so it needs no new version.
     """
 
     segment_id: str
@@ -50,7 +50,7 @@ class RemoteSegment:
 
 @dataclass(frozen=True)
 class RemoteManifest:
-    """The remote part of one bucket's log."""
+    """The content of a manifest: the segments of one bucket's log in remote storage."""
 
     path: TablePath
     bucket: TableBucket
@@ -83,7 +83,7 @@ class RemoteManifest:
 
 @dataclass(frozen=True)
 class RemoteRecord:
-    """The local record of a bucket's remote log."""
+    """The local record of a bucket's remote log: its manifest, and the remote objects that are to be deleted."""
 
     tablet_directory: str
     manifest: RemoteManifest
@@ -102,12 +102,12 @@ def new_object_id() -> str:
 
 
 def segment_object(tablet_directory: str, segment: RemoteSegment) -> str:
-    """The object with the data of a segment, where clients expect it."""
+    """Return the name of the object that holds the data of a segment, which clients derive in the same way."""
     return f"{tablet_directory}/{segment.segment_id}/{segment.start_offset:020d}.log"
 
 
 def manifest_object(tablet_directory: str, manifest_id: str) -> str:
-    """The object of a manifest."""
+    """Return the name of the object that holds a manifest."""
     return f"{tablet_directory}/metadata/{manifest_id}.manifest"
 
 
@@ -160,7 +160,7 @@ def manifest_from_json(document: bytes) -> RemoteManifest:
 
 
 def record_to_json(record: RemoteRecord) -> bytes:
-    """Encode a record."""
+    """Encode a record as the content of `remote-log.json`."""
     node: dict[str, Any] = {
         "version": RECORD_VERSION,
         "remote_log_tablet_dir": record.tablet_directory,

@@ -147,7 +147,7 @@ class RemoteLog:
         return written_ms(noted, now_ms, lambda: self._uploaded_ms(segment))
 
     def _uploaded_ms(self, segment: RemoteSegment) -> int:
-        """The time of the upload, from the copy of the index; without a copy from the record, which is never older."""
+        """The time of the upload: that of the index copy, or else that of the record, which is never older."""
         for path in (self._index_copy(segment, INDEX_SUFFIX), self._directory / RECORD_FILE_NAME):
             with contextlib.suppress(OSError):
                 return file_time_ms(path)
@@ -264,7 +264,7 @@ class RemoteLog:
     def _look_up(
         self, segment: RemoteSegment, suffix: str, search: Callable[[ReadableBuffer, int], int], key: int
     ) -> int:
-        """Search the copy of an index; without a sound copy 0, the start of the segment, which is always correct."""
+        """Search the copy of an index; without a sound copy return 0, the start of the segment, which always works."""
         try:
             with (
                 self._index_copy(segment, suffix).open("rb") as file,
@@ -307,9 +307,9 @@ def read_record(bucket_directory: Path) -> RemoteRecord | None:
 
 
 def destroy_remote(store: RemoteStore, record: RemoteRecord) -> None:
-    """Delete all remote objects of a bucket.
+    """Delete all remote objects of a bucket in the current store.
 
-    Only in the current store, wherever the record was written: a copied data directory must not delete the original's.
+    Objects in another store that the record names are kept: they may belong to the original of a copied data directory.
     """
     if record.manifest_id is not None or record.has_garbage:
         manifest = record.manifest

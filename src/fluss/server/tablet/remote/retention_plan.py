@@ -19,7 +19,7 @@ FOREVER_MS = 0
 class LocalSegment(NamedTuple):
     """One local segment; `next_offset` is the base offset of its successor.
 
-    `newest_ms` is the time of its newest row, as well as it is known: see `written_ms`.
+    `newest_ms` is the time of its newest row, as far as it is known: see `written_ms`.
     """
 
     base_offset: int

@@ -53,7 +53,7 @@ class FileSummary(NamedTuple):
 
 
 class _StagedFile:
-    """One file. `end` is the position after its last whole batch; it is only known if the file was `scanned`."""
+    """One staged file. `end` is the position after its last whole batch; it is only known if the file was `scanned`."""
 
     __slots__ = (
         "counted",
@@ -164,7 +164,7 @@ class BucketFiles:
         self._count(file, size)
 
     def _make_directory(self) -> None:
-        """Create the directory without syncing it, which `prepare` does: most files are created long before."""
+        """Create the directory without syncing it; `prepare` does that, and most files are created long before."""
         missing = []
         directory = staging_directory(self._directory)
         while not self._io.is_directory(directory):
@@ -206,7 +206,8 @@ class BucketFiles:
             )
         else:
             failure = FlussError(
-                f"cannot stage rows for {self._name}: {error}; the attempt was given up, nothing was committed",
+                f"cannot stage rows for {self._name}: {error}. The attempt was given up and nothing was committed; "
+                "stage the rows again with a new writer id",
                 ErrorCode.STORAGE_EXCEPTION if os.path.isdir(self._directory) else ErrorCode.TABLE_NOT_EXIST,
             )
         logger.warning("%s", failure.message)
@@ -239,7 +240,7 @@ class BucketFiles:
             directory = staging_directory(self._directory)
             self._io.sync_directory(directory)
             if not self._directories_synced:
-                make_directories(self._io, directory)  # they exist: their names are synced
+                make_directories(self._io, directory)  # the directories exist, so this only syncs their names
                 self._directories_synced = True
 
     def _sync(self, file: _StagedFile, writer_id: int) -> None:
@@ -275,13 +276,13 @@ class BucketFiles:
                 continue
 
     def forget(self) -> None:
-        """Uncount the files of a bucket that is gone."""
+        """Subtract the files of a bucket that is gone from the bytes of the tablet."""
         for file in (self._files or {}).values():
             self._count(file, -file.counted)
         self._files = {}
 
     def summaries(self, now_ms: int) -> list[FileSummary]:
-        """All files, for cleaning. A file with a time in the future counts as written now."""
+        """Describe all files, for cleaning. A file with a time in the future counts as written now."""
         known = self._load()
         for file in known.values():
             file.touched_ms = min(file.touched_ms, now_ms)

@@ -23,7 +23,7 @@ MAX_WAIT_MS = 60_000
 
 
 class StagedCommitApis:
-    """The handlers of the three requests."""
+    """Handlers of PREPARE_STAGED, APPLY_STAGED and ABORT_STAGED."""
 
     def __init__(
         self,
@@ -77,7 +77,7 @@ class StagedCommitApis:
     async def abort_staged(
         self, context: RequestContext, request: staged_pb.AbortStagedRequest
     ) -> staged_pb.AbortStagedResponse:
-        """Remove files whose commit is not decided."""
+        """Remove the files of a batch, or of some of its attempts, unless its commit is decided."""
         self._begin(context, request.table_id, request.transaction, request.batch_id)
         await self._cleaning.abort(
             request.table_id, request.transaction, request.batch_id, frozenset(request.writer_ids)

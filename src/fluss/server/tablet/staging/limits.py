@@ -12,7 +12,7 @@ STAGING_THREADS = 4
 
 @dataclass(frozen=True)
 class StagingLimits:
-    """How much may be staged on one tablet, and for how long."""
+    """The limits of one tablet: how many bytes may be staged, and for how long."""
 
     expiration_ms: int
     max_bucket_bytes: int

@@ -134,7 +134,8 @@ def _report(callback: AppendCallback, future: asyncio.Future[int]) -> None:
     if error is None or isinstance(error, FlussError):
         callback(error)
     else:
-        callback(FlussError(f"staging failed in the server: {error!r}", ErrorCode.UNKNOWN_SERVER_ERROR))
+        text = f"staging failed in the server: {error!r}; stage the rows again with a new writer id"
+        callback(FlussError(text, ErrorCode.UNKNOWN_SERVER_ERROR))
 
 
 def _check_numbers(batches: Sequence[tuple[int, BatchHeader]], writer_id: int) -> None:
@@ -149,7 +150,7 @@ def _check_numbers(batches: Sequence[tuple[int, BatchHeader]], writer_id: int) -
         if header.batch_sequence < 0 or (previous is not None and header.batch_sequence != previous + 1):
             expected = "0 or more" if previous is None else str(previous + 1)
             raise FlussError(
-                f"attempt {writer_id} sent batch {header.batch_sequence}, expected {expected}",
+                f"attempt {writer_id} sent batch {header.batch_sequence}, expected {expected}; send batches in order",
                 ErrorCode.OUT_OF_ORDER_SEQUENCE_EXCEPTION,
             )
         previous = header.batch_sequence

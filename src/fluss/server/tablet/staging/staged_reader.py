@@ -11,7 +11,7 @@ from fluss.server.tablet.staging.bucket_files import BucketFiles
 
 
 class StagedReader:
-    """One pass over a file. `read` runs in the bucket's staging thread, one call at a time."""
+    """One pass over a staged file. `read` runs in the bucket's staging thread, one call at a time."""
 
     def __init__(self, name: str, directory: str, file: StagedFileEntry, next_sequence: int, files: FileSystem) -> None:
         self._name = name

@@ -65,7 +65,7 @@ class StagingWorkers:
         """
         log, _ = local.opened()
         if self._is_closed:
-            raise FlussError(f"{local.name}: the tablet is stopping", ErrorCode.NOT_LEADER_OR_FOLLOWER)
+            raise FlussError(f"{local.name}: the tablet is stopping; retry later", ErrorCode.NOT_LEADER_OR_FOLLOWER)
         known = self._buckets.get(local.bucket)
         if known is None or known[0] is not local:
             bucket_files = BucketFiles(log.directory, local.name, self.files, self.limits, self.staged_bytes)
@@ -77,7 +77,7 @@ class StagingWorkers:
             try:
                 return work(bucket_files)
             except OSError as error:
-                text = f"cannot read or write staged rows of {local.name}: {error}"
+                text = f"cannot read or write staged rows of {local.name}: {error}; check the disk"
                 raise FlussError(text, ErrorCode.STORAGE_EXCEPTION) from error
 
         future = start_work(self._thread(local.bucket), run)

@@ -275,7 +275,7 @@ def test_keys_that_could_never_be_written_with_the_lake_format(
     ]
     for parts in unwritable:
         refused = coordinator.refuses_table(15, table_document(columns, properties=properties, **parts))
-        assert "key k does not go with table.datalake.format=iceberg" in refused
+        assert "key k cannot be used with table.datalake.format=iceberg" in refused
     both = table_document(columns, properties=properties, primary_key=["k", "a"])
     assert "exactly one column, got 2" in coordinator.refuses_table(15, both)
     good = table_document(columns, properties=properties, primary_key=["k", "a"], bucket_key=["a"])

@@ -69,7 +69,7 @@ def column_function(column: Column) -> Aggregate:
     if name in ("rbm32", "rbm64"):
         return _lift(union32 if name == "rbm32" else union64)
     raise FlussError(
-        f"aggregation function {name!r} of column {column.name} is not supported by this server",
+        f"aggregation function {name!r} of column {column.name} is not supported by this version of the server",
         ErrorCode.UNKNOWN_SERVER_ERROR,
     )
 

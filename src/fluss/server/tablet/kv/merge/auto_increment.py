@@ -45,7 +45,7 @@ class AutoIncrement:
         if number > _MAX_OF_ROOT[column.data_type.root]:
             text = (
                 f"auto-increment column {column.name} of {rules.entry.path} has no numbers left: {number} is larger "
-                f"than the maximum of {column.data_type}"
+                f"than the maximum of {column.data_type}; copy the rows into a table with a wider type"
             )
             raise FlussError(text, ErrorCode.UNKNOWN_SERVER_ERROR)
         return number

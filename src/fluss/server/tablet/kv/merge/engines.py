@@ -22,7 +22,7 @@ from fluss.server.tablet.kv.merge.put_batch import Row, RowMerger
 
 
 class LastRowMerger:
-    """The last write wins."""
+    """Merges without a merge engine: the last write of a key wins."""
 
     def insert(self, new: Row) -> Row:
         return new
@@ -35,18 +35,18 @@ class LastRowMerger:
 
 
 class FirstRowMerger(LastRowMerger):
-    """The first write of a key wins."""
+    """Merges by the engine `first_row`: the first write of a key wins."""
 
     def update(self, old: Row, new: Row) -> Row:
         return old
 
     def chosen(self, table_format: KvTableFormat, olds: list[bytes | None], news: Any) -> Bools:
-        """A mask of the records with different keys that are kept: those with new keys."""
+        """Return a mask of the records to keep, which all have different keys: those whose key is new."""
         return np.array([old is None for old in olds], np.bool_)
 
 
 class VersionedMerger(LastRowMerger):
-    """The row with the highest version wins, the later one of equal versions. A null version is the lowest."""
+    """Merges by the engine `versioned`: the highest version wins, of equal ones the later. Null is the lowest."""
 
     def __init__(self, position: int) -> None:
         self._position = position
@@ -58,7 +58,7 @@ class VersionedMerger(LastRowMerger):
         return new if new_version is not None and new_version >= old_version else old
 
     def chosen(self, table_format: KvTableFormat, olds: list[bytes | None], news: Any) -> Bools:
-        """A mask of the records with different keys that are kept; `news` is an array of their values."""
+        """Return a mask of the records to keep, which all have different keys; `news` is an array of their values."""
         chosen: Bools = np.array([old is None for old in olds], np.bool_)
         known = np.flatnonzero(~chosen)
         if len(known):
@@ -71,7 +71,7 @@ class VersionedMerger(LastRowMerger):
 
 
 class NumberingMerger:
-    """Fills the auto-increment column of rows that are inserted, around another merger."""
+    """Wraps another merger, and fills the auto-increment column of inserted rows."""
 
     def __init__(self, inner: RowMerger, position: int, next_number: Callable[[], int]) -> None:
         self._inner = inner

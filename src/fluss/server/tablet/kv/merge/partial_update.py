@@ -46,7 +46,7 @@ def _invalid(text: str) -> FlussError:
 
 
 class PartialUpdateMerger:
-    """Writes the target columns and keeps the others."""
+    """Merges partial updates: the target columns are written, the others keep their values."""
 
     def __init__(self, rules: KvRules, targets: frozenset[int]) -> None:
         width = len(rules.entry.schema.columns)

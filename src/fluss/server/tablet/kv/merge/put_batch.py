@@ -56,7 +56,7 @@ class DeletePolicy(NamedTuple):
     def check(self) -> bool:
         """True if deletes are applied, False if they are ignored; FlussError 57 if they are forbidden."""
         if self.behavior == "DISABLE":
-            text = "deletes are disabled for this table ('table.delete.behavior' = 'DISABLE')"
+            text = "deletes are disabled for this table ('table.delete.behavior' = 'DISABLE'); send only upserts"
             raise FlussError(text, ErrorCode.DELETION_DISABLED_EXCEPTION)
         return self.behavior != "IGNORE"
 

@@ -5,8 +5,8 @@ parts other requests are served, and other puts to the bucket wait (`put_queue`)
 part is merged, so a put that ends early has no effect. Between parts, two things may happen:
 
 - the bucket may be closed, dropped or opened again: then the put fails;
-- an earlier put to the bucket may fail to reach the disk and be taken back. This one has seen its rows, and fails with
-  it, as it would have if it had been appended at once.
+- an earlier put to the bucket may fail to reach the disk and be taken back. The put in progress has seen the rows of
+  that one, so it fails too, as it would have if it had been appended at once.
 """
 
 from __future__ import annotations
