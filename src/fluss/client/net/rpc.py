@@ -55,6 +55,7 @@ _WRITE_KEYS: dict[type[Message], ApiKey] = {
     pb.PutKvRequest: ApiKey.PUT_KV,
     staged_pb.StageLogRequest: ApiKey.STAGE_LOG,
 }
+_APPEND_KEYS = frozenset({ApiKey.PRODUCE_LOG, ApiKey.PUT_KV})
 
 
 class _Pending(NamedTuple):
@@ -299,7 +300,7 @@ class RpcConnection(asyncio.BufferedProtocol):
     def _answer(self, frame: memoryview) -> None:
         response = read_response(frame)
         if response.request_id is None:
-            self._lost(read_error(response.body))
+            self._server_failed(read_error(response.body))
             return
         pending = self._pending.pop(response.request_id, None)
         if pending is None:
@@ -316,6 +317,16 @@ class RpcConnection(asyncio.BufferedProtocol):
                 pending.future.set_exception(FlussError(text, ErrorCode.CORRUPT_MESSAGE))
         else:
             pending.future.set_exception(read_error(response.body))
+
+    def _server_failed(self, error: FlussError) -> None:
+        """Handle an error of the server that belongs to no request. Writes in flight may have been done, whatever its
+        code says: their error has a code with an unknown outcome."""
+        code = ErrorCode.NETWORK_EXCEPTION if error.is_retriable else ErrorCode.UNKNOWN_SERVER_ERROR
+        for entry in self._pending.values():
+            if entry.api_key in _APPEND_KEYS and not entry.future.done():
+                text = f"{self} ended the connection: {error}; the rows may or may not have been written"
+                entry.future.set_exception(FlussError(text, code))
+        self._lost(error)
 
 
 def _decode(api_key: int, body: memoryview) -> Any:

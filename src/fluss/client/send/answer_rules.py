@@ -13,6 +13,7 @@ were all before it.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from enum import Enum
 
 from fluss.errors import ErrorCode
@@ -23,6 +24,25 @@ RETRIED_CODES = frozenset({1, 3, 9, 10, 11, 12, 14, 21, 25, 26, 28, 29, 44, 72})
 STALE_METADATA_CODES = frozenset({1, 12, 21, 36, 44})
 # It is unknown whether the server wrote the batch.
 DOUBTFUL_CODES = frozenset({1, 3, 10, 25, 26, 28})
+# Codes after which the batch is certainly not in the log, so the next one may take its number. After any other final
+# answer it may be there, and the server would acknowledge a new batch with its number as a repetition and drop the
+# rows. That includes -1, -2, an answer without the bucket, and all codes that later servers may send.
+NOT_WRITTEN_CODES: Mapping[int, str] = {
+    ErrorCode.UNSUPPORTED_VERSION: "refused before the request is read, or never sent",
+    ErrorCode.TABLE_NOT_EXIST: "the table is looked up first; a new table has another id",
+    ErrorCode.RECORD_TOO_LARGE_EXCEPTION: "the size is checked before the append",
+    ErrorCode.CORRUPT_RECORD_EXCEPTION: "the checksum and header are checked before the append",
+    ErrorCode.INVALID_TABLE_EXCEPTION: "the kind of the table is checked first",
+    ErrorCode.INVALID_REQUIRED_ACKS: "the request is checked first",
+    ErrorCode.NON_PRIMARY_KEY_TABLE_EXCEPTION: "the kind of the table is checked first",
+    ErrorCode.INVALID_TARGET_COLUMN: "the columns are checked before the rows are merged",
+    ErrorCode.PARTITION_NOT_EXISTS: "the partition is looked up first; a new partition has another id",
+    ErrorCode.AUTHENTICATE_EXCEPTION: "a connection without a login takes no requests",
+    ErrorCode.AUTHORIZATION_EXCEPTION: "permissions are checked first",
+    ErrorCode.RETRIABLE_AUTHENTICATE_EXCEPTION: "a connection without a login takes no requests",
+    ErrorCode.DELETION_DISABLED_EXCEPTION: "deletes are checked before the changelog is written",
+    ErrorCode.DISK_WRITE_LOCKED: "checked before the append; a batch that did not fit is cut off again",
+}
 MAX_WRITER_RESETS_PER_BATCH = 3
 MAX_CORRUPT_ANSWERS_PER_BATCH = 3
 
@@ -73,4 +93,5 @@ def react(
     if code in RETRIED_CODES and attempts <= retries:
         return Reaction.RETRY
     # The fate of a batch in doubt is unknown, and so are the numbers after it.
-    return Reaction.FAIL_AND_RESET if in_doubt or code in RETRIED_CODES else Reaction.FAIL
+    may_be_written = idempotent and code not in NOT_WRITTEN_CODES
+    return Reaction.FAIL_AND_RESET if in_doubt or may_be_written or code in RETRIED_CODES else Reaction.FAIL

@@ -2,6 +2,9 @@
 
 A running round has such files too. Only age distinguishes them, so the minimum is far longer than a round. Just before
 the removal the table is loaded again: a file that was committed since the listing stays.
+
+The catalog of the lake may be an old copy that lacks the newest snapshots. Their files look like orphans, so nothing
+that is newer than the newest known snapshot is removed automatically; only a person can decide that.
 """
 
 from __future__ import annotations
@@ -41,9 +44,14 @@ class OrphanResult:
         return f"{self.file_count} files removed that no snapshot knew"
 
 
-def plan_orphans(table: LakeTable, options: MaintenanceOptions, now_ms: int) -> OrphanPlan:
-    """Plan the files that can be removed now."""
+def plan_orphans(
+    table: LakeTable, options: MaintenanceOptions, now_ms: int, *, is_automatic: bool = False
+) -> OrphanPlan:
+    """Plan the files that can be removed now; if `is_automatic`, only those older than the newest snapshot."""
     older_than_ms = now_ms - options.orphan_age_ms
+    if is_automatic:
+        history = table.history()
+        older_than_ms = min(older_than_ms, history[0].timestamp_ms if history else 0)
     files = table.unreferenced_files(older_than_ms)
     return OrphanPlan(str(table), older_than_ms, options.orphan_age_ms, tuple(files))
 

@@ -15,7 +15,7 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 
 from fluss.client.engine.engine import Engine
-from fluss.errors import FlussError
+from fluss.errors import ErrorCode, FlussError
 from fluss.lake.coordinator_calls import TieringCalls
 from fluss.lake.maintenance.compaction import CompactionPlan, CompactionResult, compact, plan_compaction
 from fluss.lake.maintenance.expiry import ExpiryPlan, ExpiryResult, expire, plan_expiry
@@ -88,10 +88,10 @@ class TableMaintenance:
         """Remove old snapshots and the files that only they needed."""
         return expire(self._table, self._expiry_of, self._runner)
 
-    def plan_orphans(self) -> OrphanPlan:
-        """Plan the work of `remove_orphans`."""
+    def plan_orphans(self, *, is_automatic: bool = False) -> OrphanPlan:
+        """Plan the work of `remove_orphans`; if `is_automatic`, without files newer than the newest snapshot."""
         self._table = self._table.refreshed()
-        return plan_orphans(self._table, self._options, self._clock_ms())
+        return plan_orphans(self._table, self._options, self._clock_ms(), is_automatic=is_automatic)
 
     def remove_orphans(self, plan: OrphanPlan | None = None) -> OrphanResult:
         """Remove old files that no snapshot knows."""
@@ -155,7 +155,10 @@ def maintain_if_due(
     orphans: OrphanResult | None = None
     errors: list[str] = []
     try:
+        # Requested before the table is loaded: so the lake contains it, or has lost it.
+        registered_id = None if registry is None else registry.newest()
         fresh = table.refreshed()
+        _check_not_older(fresh, registered_id)
         maintenance = TableMaintenance(fresh, table_id, runner=runner, registry=registry, clock_ms=clock_ms)
         if property_value(table_properties, DATALAKE_AUTO_COMPACTION):
             plan = maintenance.plan_compaction()
@@ -165,13 +168,28 @@ def maintain_if_due(
             if maintenance.is_expiry_due():
                 expiry = maintenance.expire()
             if maintenance.are_orphans_due():
-                removed = maintenance.remove_orphans()
+                removed = maintenance.remove_orphans(maintenance.plan_orphans(is_automatic=True))
                 orphans = removed if removed.file_count else None
     except FlussError as error:
         # The rows of the round are in the lake; maintenance is tried again after the next round.
         logger.warning("maintenance of lake table %s failed: %s", table, error.message)
         errors.append(f"maintenance failed: {error.message}")
     return MaintenanceReport(compaction, expiry, orphans, tuple(errors))
+
+
+def _check_not_older(table: LakeTable, registered_id: int | None) -> None:
+    """Raise code 53 if the lake table lacks the registered snapshot.
+
+    Its catalog is then an old copy, or the table was rolled back: files of the missing snapshots look like orphans, and
+    an older state would be compacted and registered.
+    """
+    if registered_id is not None and registered_id not in {entry.snapshot_id for entry in table.history()}:
+        raise FlussError(
+            f"lake table {table} does not have snapshot {registered_id}, which is registered with the server: its "
+            "catalog is older than its files, or the table was rolled back. Nothing is compacted or removed; restore "
+            "the newest catalog of the lake",
+            ErrorCode.LAKE_SNAPSHOT_NOT_EXIST,
+        )
 
 
 @contextlib.contextmanager

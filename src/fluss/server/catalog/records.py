@@ -17,6 +17,8 @@ from fluss.server.catalog.database_file import DatabaseFile
 ACL_LIMIT_ROWS = 100_000
 EXPIRING_RECORDS_LIMIT_ROWS = 100_000
 LAST_TIME_MS = 2**63 - 1
+# Before 2024 a clock is not set: it shows nothing about the end of a record.
+FIRST_PLAUSIBLE_TIME_MS = 1_704_067_200_000
 
 ACL_SECTION = "acl_change"
 CONFIG_SECTION = "config_change"
@@ -149,6 +151,20 @@ class ExpiringRecords:
                     "until they expire",
                     ErrorCode.STORAGE_EXCEPTION,
                 )
+
+    def limit(self, longest_ms: int, now_ms: int) -> int:
+        """End records at most `longest_ms` from now; return how many ended later.
+
+        Only a clock that was ahead when they were stored makes such records. They would be kept for as long as it was.
+        """
+        latest = now_ms + longest_ms
+        statement = f"SELECT 1 FROM {self._table} WHERE expiration_time > ? LIMIT 1"
+        if now_ms < FIRST_PLAUSIBLE_TIME_MS or self._file.row(statement, (latest,)) is None:
+            return 0
+        with self._file.transaction() as connection:
+            return connection.execute(
+                f"UPDATE {self._table} SET expiration_time = ? WHERE expiration_time > ?", (latest, latest)
+            ).rowcount
 
     def total_bytes(self) -> int:
         """Return the size of all documents, including expired ones that were not purged yet."""

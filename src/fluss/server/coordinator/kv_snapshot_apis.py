@@ -21,6 +21,9 @@ from fluss.server.catalog.store import partition_missing
 from fluss.server.runtime.handlers import ANONYMOUS_NAME, RequestContext
 from fluss.server.storage.kv_snapshot import lease_from_json, lease_to_json
 
+# A lease can be extended; without a limit, one from a clock that was ahead would keep its snapshots for years.
+LONGEST_LEASE_MS = 30 * 86_400_000
+
 
 class KvSnapshotApis:
     """Handlers for ACQUIRE, RELEASE and DROP of leases, LIST_KV_SNAPSHOTS and LIST_REMOTE_LOG_MANIFESTS."""
@@ -54,7 +57,7 @@ class KvSnapshotApis:
         leased |= wanted
         if not leased:
             return pb.AcquireKvSnapshotLeaseResponse()
-        expires_ms = now_ms + request.lease_duration_ms
+        expires_ms = now_ms + min(request.lease_duration_ms, LONGEST_LEASE_MS)
         self._leases.put(lease_id, lease_to_json(leased), expires_ms, now_ms)
         missing = {bucket: item for bucket, item in wanted.items() if self._snapshots.find(bucket, item) is None}
         if missing:

@@ -21,6 +21,12 @@ CREATED, ALREADY_EXISTS = 0, 1
 # Limits of the stored documents, which have about twenty bytes per bucket.
 MAX_ENTRY_BYTES = 1024 * 1024
 MAX_TOTAL_BYTES = 256 * 1024 * 1024
+LONGEST_OFFSETS_MS = 30 * 86_400_000
+
+
+def longest_offsets_ms(default_ms: int) -> int:
+    """The longest time for which an entry is kept, with `default_ms` for clients that ask for none."""
+    return max(default_ms, LONGEST_OFFSETS_MS)
 
 
 class ProducerOffsetApis:
@@ -42,7 +48,8 @@ class ProducerOffsetApis:
         now_ms = self._environment.clock()
         if self._records.get(request.producer_id, now_ms) is not None:
             return pb.RegisterProducerOffsetsResponse(result=ALREADY_EXISTS)
-        ttl_ms = request.ttl_ms if request.HasField("ttl_ms") else self._environment.config.producer_offsets_ttl_ms
+        default_ms = self._environment.config.producer_offsets_ttl_ms
+        ttl_ms = min(request.ttl_ms, longest_offsets_ms(default_ms)) if request.HasField("ttl_ms") else default_ms
         document = dump_json(_to_json(request)).decode()
         self._check_room(request.producer_id, len(document))
         self._records.put(request.producer_id, document, now_ms + ttl_ms, now_ms)

@@ -22,18 +22,19 @@ from fluss.server.apis.permission_checks import with_permission_checks
 from fluss.server.apis.read_apis import SharedApis
 from fluss.server.apis.topology import Topology
 from fluss.server.catalog import Catalog, CatalogStore, TableEntry
+from fluss.server.catalog.records import ExpiringRecords
 from fluss.server.catalog.safety_copies import SafetyCopies
 from fluss.server.config.server_config import ServerConfig
 from fluss.server.coordinator.cluster_control import ClusterControl
 from fluss.server.coordinator.disk_watch import CHECK_INTERVAL_MS, DiskWatch
-from fluss.server.coordinator.kv_snapshot_apis import KvSnapshotApis
+from fluss.server.coordinator.kv_snapshot_apis import LONGEST_LEASE_MS, KvSnapshotApis
 from fluss.server.coordinator.lake.lake_tables import LakeTables
 from fluss.server.coordinator.lake.lake_threads import LakeThreads
 from fluss.server.coordinator.lake.offsets_files import OffsetsFiles
 from fluss.server.coordinator.lake.partition_expiry import LakePartitionExpiry
 from fluss.server.coordinator.lake.snapshot_apis import LakeSnapshotApis
 from fluss.server.coordinator.lake.tiering import LakeTiering
-from fluss.server.coordinator.producer_offsets import ProducerOffsetApis
+from fluss.server.coordinator.producer_offsets import ProducerOffsetApis, longest_offsets_ms
 from fluss.server.coordinator.staged_commits import StagedCommitApis
 from fluss.server.coordinator.tables.alter_table import AlterTableApi
 from fluss.server.coordinator.tables.auto_partition import AutoPartitioner
@@ -48,6 +49,7 @@ from fluss.server.storage.remote_store import RemoteStore
 logger = logging.getLogger(__name__)
 
 COORDINATOR_SERVER_TYPE = 1
+DAY_MS = 86_400_000
 
 
 class CoordinatorService:
@@ -152,11 +154,25 @@ class CoordinatorService:
 
     def purge_expired(self) -> None:
         """Remove expired producer offsets."""
+        longest_ms = longest_offsets_ms(self._config.producer_offsets_ttl_ms)
+        self._limit(self._catalog.store.producer_offsets, "producer offsets", longest_ms)
         self._catalog.store.producer_offsets.purge(self._clock())
 
     def purge_leases(self) -> None:
         """Remove expired snapshot leases; the tablets then retire the snapshots."""
+        self._limit(self._catalog.store.kv_snapshot_leases, "leases of snapshots", LONGEST_LEASE_MS)
         self._catalog.store.kv_snapshot_leases.purge(self._clock())
+
+    def _limit(self, records: ExpiringRecords, what: str, longest_ms: int) -> None:
+        count = records.limit(longest_ms, self._clock())
+        if count:
+            logger.warning(
+                "%d %s would have ended more than %.0f days from now, so the clock was ahead when they were stored; "
+                "they now end after that time",
+                count,
+                what,
+                longest_ms / DAY_MS,
+            )
 
     def watch_lake(self) -> None:
         """Reassign tables of silent tiering services, and drop expired partitions that the lake has completely."""

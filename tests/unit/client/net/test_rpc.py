@@ -131,6 +131,27 @@ def test_a_server_failure_frame_ends_the_connection_with_its_error() -> None:
     run(body())
 
 
+@pytest.mark.parametrize(("code", "expected"), [(46, -1), (70, 1), (-1, -1), (48, -1), (12, 1)])
+def test_a_server_failure_frame_does_not_decide_about_writes(code: int, expected: int) -> None:
+    """It belongs to no request, so writes in flight may have been done; 46 or 12 alone would say that they were not."""
+    body_bytes = pb.ErrorResponse(error_code=code, error_message="x").SerializeToString()
+    failure_frame = struct.pack(">ib", 1 + len(body_bytes), 2) + body_bytes
+
+    async def body() -> None:
+        with ScriptedServer(lambda _, key, *__: failure_frame if key == ApiKey.LIST_DATABASES else None) as server:
+            connection = await connect(server)
+            log = connection.produce(pb.ProduceLogRequest(acks=-1, table_id=1, timeout_ms=1), [])
+            put = connection.produce(pb.PutKvRequest(acks=-1, table_id=1, timeout_ms=1), [])
+            other = connection.call(LIST, REQUEST)
+            for write in (log, put):
+                error = await failure(write)
+                assert error.error_code == expected
+                assert "x" in error.message
+            assert (await failure(other)).error_code == code
+
+    run(body())
+
+
 def test_silence_ends_in_a_time_out_and_the_connection_is_given_up() -> None:
     async def body() -> None:
         with ScriptedServer(lambda *_: None) as server:

@@ -4,7 +4,15 @@ from __future__ import annotations
 
 import pytest
 
-from fluss.client.send.answer_rules import MAX_WRITER_RESETS_PER_BATCH, RETRIED_CODES, Reaction, react
+from fluss.client.send.answer_rules import (
+    DOUBTFUL_CODES,
+    MAX_WRITER_RESETS_PER_BATCH,
+    NOT_WRITTEN_CODES,
+    RETRIED_CODES,
+    Reaction,
+    react,
+)
+from fluss.errors import ErrorCode
 
 
 def reaction(
@@ -68,7 +76,22 @@ def test_those_behind_a_batch_in_doubt_decide() -> None:
     assert reaction(31, is_last=False) is Reaction.RESET
 
 
-@pytest.mark.parametrize("code", [-1, 2, 7, 13, 15, 18, 36, 48, 70])
-def test_everything_else_fails(code: int) -> None:
-    assert reaction(code) is Reaction.FAIL
+@pytest.mark.parametrize("code", sorted(NOT_WRITTEN_CODES))
+def test_a_batch_that_was_certainly_not_written_fails_alone(code: int) -> None:
+    last_answer = 3 if code == 14 else 1
+    assert reaction(code, corrupt_answers=last_answer) is Reaction.FAIL
+    assert reaction(code, corrupt_answers=last_answer, in_doubt=True) is Reaction.FAIL_AND_RESET
+
+
+# Unknown errors of a server, errors of this client, and codes that no rule names, later ones included.
+@pytest.mark.parametrize("code", [-2, -1, 4, 22, 27, 30, 39, 66, 71, 73, 74, 1000])
+def test_after_an_unknown_outcome_the_numbers_are_not_used_again(code: int) -> None:
+    assert reaction(code) is Reaction.FAIL_AND_RESET
     assert reaction(code, in_doubt=True) is Reaction.FAIL_AND_RESET
+
+
+def test_every_code_has_one_rule() -> None:
+    assert not NOT_WRITTEN_CODES.keys() & DOUBTFUL_CODES
+    assert NOT_WRITTEN_CODES.keys() & RETRIED_CODES == {ErrorCode.CORRUPT_RECORD_EXCEPTION}
+    assert not NOT_WRITTEN_CODES.keys() & {0, 31, 32, 33}
+    assert all(NOT_WRITTEN_CODES.values())

@@ -25,7 +25,7 @@ from pathlib import Path
 
 from fluss.codec.batches.log_batch import NO_WRITER_ID, BatchHeader, stamp
 from fluss.errors import ErrorCode, FlussError
-from fluss.server.storage.files import FileSystem
+from fluss.server.storage.files import FileSystem, is_disk_full
 from fluss.server.storage.log.append import Append, run_listener, settled
 from fluss.server.storage.log.checkpointer import Checkpointer
 from fluss.server.storage.log.committer import Committer
@@ -89,7 +89,8 @@ class BucketLog:
             recovered = Recovery(str(directory), options, files).run()
         except OSError as error:
             text = f"cannot open the bucket in {directory}: {error}; nothing was removed, check the disk"
-            raise FlussError(text, ErrorCode.STORAGE_EXCEPTION) from error
+            code = ErrorCode.DISK_WRITE_LOCKED if is_disk_full(error) else ErrorCode.STORAGE_EXCEPTION
+            raise FlussError(text, code) from error
         recovered.writers.expire(now_ms or int(time.time() * 1000), options.writer_expiration_ms)
         log = cls(str(directory), options, committer, recovered)
         if recovered.report.scanned_bytes or recovered.report.removed_files:

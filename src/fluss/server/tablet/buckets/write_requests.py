@@ -232,15 +232,15 @@ class WriteApi(ABC):
 
         FlussError 3 or 21 for a request that no client sends: one that names a bucket twice, or more than exist.
         """
-        if len(request.records) > 1:
-            self._check_buckets(request.message)
-        future: asyncio.Future[Reply] = asyncio.get_running_loop().create_future()
-        pending = PendingWrite(context, request, future, self.response_type(), self.result_field)
         try:
             self._registry.follow_catalog()
             error = self._request_error(context, request.message)
         except FlussError as failure:
             error = failure  # The metadata cannot be read.
+        if error is None and len(request.records) > 1:
+            self._check_buckets(request.message)  # after the permission: its errors describe the table
+        future: asyncio.Future[Reply] = asyncio.get_running_loop().create_future()
+        pending = PendingWrite(context, request, future, self.response_type(), self.result_field)
         if self._deferred or self._committer.is_full:
             self._defer(request, pending, error)
         else:

@@ -126,8 +126,11 @@ class OffsetsApi:
         self._registry.follow_catalog()
         entry = self._registry.table(request.table_id)
         table_error = self._access.error(context, entry.path) if entry is not None else None
-        named = (bucket_of(request.table_id, item) for item in request.buckets_req)
-        buckets = requested_buckets(self._registry, request.table_id, named)
+        named = [bucket_of(request.table_id, item) for item in request.buckets_req]
+        if table_error is not None:
+            buckets = list(dict.fromkeys(named))  # not counted: that error would tell how many the table has
+        else:
+            buckets = requested_buckets(self._registry, request.table_id, named)
 
         def answer() -> Reply:
             response = pb.GetTableStatsResponse()

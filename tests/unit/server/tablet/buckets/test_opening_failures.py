@@ -45,9 +45,15 @@ class Lines(logging.Handler):
 
 
 @pytest.mark.parametrize(
-    ("number", "lines"), [(errno.ENOSPC, REPETITIONS_SHOWN), (errno.EMFILE, REPETITIONS_SHOWN), (errno.EIO, BUCKETS)]
+    ("number", "lines", "code"),
+    [
+        (errno.ENOSPC, REPETITIONS_SHOWN, ErrorCode.DISK_WRITE_LOCKED),
+        (errno.EDQUOT, REPETITIONS_SHOWN, ErrorCode.DISK_WRITE_LOCKED),
+        (errno.EMFILE, REPETITIONS_SHOWN, ErrorCode.STORAGE_EXCEPTION),
+        (errno.EIO, BUCKETS, ErrorCode.STORAGE_EXCEPTION),
+    ],
 )
-def test_a_shortage_is_a_few_lines_and_a_count(tmp_path: Path, number: int, lines: int) -> None:
+def test_a_shortage_is_a_few_lines_and_a_count(tmp_path: Path, number: int, lines: int, code: ErrorCode) -> None:
     found = Lines()
     logger = logging.getLogger("fluss.server.tablet.buckets.registry")
 
@@ -55,7 +61,9 @@ def test_a_shortage_is_a_few_lines_and_a_count(tmp_path: Path, number: int, line
         async with TabletHarness(tmp_path, files=Refusing(number)) as tablet:
             table = tablet.create_table("t", bucket_count=BUCKETS)
             answer = tablet.parsed(ApiKey.PRODUCE_LOG, await tablet.produce(table, *[arrow_batch([1])] * BUCKETS))
-            assert {bucket.error_code for bucket in answer.buckets_resp} == {int(ErrorCode.STORAGE_EXCEPTION)}
+            assert {bucket.error_code for bucket in answer.buckets_resp} == {int(code)}
+            is_full = code is ErrorCode.DISK_WRITE_LOCKED
+            assert all(("free some space" in bucket.error_message) is is_full for bucket in answer.buckets_resp)
 
     logger.addHandler(found)
     try:
