@@ -115,7 +115,7 @@ def _of_objects(rules: ArrowInput, pandas: Any, number: int, series: Any) -> Any
         except UnfitValueError as error:
             column = rules.schema.columns[number]
             got = f"{shown(value)} ({type(value).__name__}) in row {row}"
-            rules.refuse(f"column {column.name!r} expects {column.data_type}, got {got}: {error}")
+            rules.refuse(f"column {column.name!r} expects {column.data_type}, got {got}: {error}", error.error_code)
     try:
         return pa.chunked_array([array_maker(rules.arrow_schema.types[number])(stored, True)])
     except (pa.ArrowException, OverflowError) as error:
