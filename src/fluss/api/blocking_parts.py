@@ -97,9 +97,20 @@ class Verb:
                 try:
                     hand_over(self._one, row)
                 except FlussError as error:
-                    raise FlussError(f"row {number}: {error.message}", error.error_code) from None
+                    text = f"row {number}: {error.message}{_rows_not_written(writers)}"
+                    raise FlussError(text, error.error_code) from None
         for writer in writers:
             writer.flush().result()
+
+
+def _rows_not_written(writers: Sequence[Any]) -> str:
+    """Wait until the rows before a refused one are durable; describe why, if some are not."""
+    try:
+        for writer in writers:
+            writer.flush().result()
+    except FlussError as error:
+        return f"; not all rows before it were written: {error.message}"
+    return ""
 
 
 APPEND = Verb("append", "append", "write_arrow", "write_pandas")

@@ -11,7 +11,7 @@ import pyarrow.compute as pc
 
 from fluss.codec.arrow.types import to_arrow_type
 from fluss.codec.rows.columns import RowFormat
-from fluss.errors import FlussError
+from fluss.errors import ErrorCode, FlussError
 from fluss.model.types import DataType
 
 ExtraDigits = Literal["error", "truncate"]
@@ -31,6 +31,8 @@ CONVERT = "convert it first"
 
 class UnfitValueError(ValueError):
     """The value does not fit; the message is the reason, without column and type."""
+
+    error_code = ErrorCode.CLIENT_ERROR
 
 
 class UnfitTypeError(UnfitValueError):

@@ -14,18 +14,20 @@ from typing import Any, NoReturn, Protocol
 
 import pyarrow as pa
 
-from fluss.client.fitting import FitRules, UnfitTypeError, UnfitValueError, fit_of
+from fluss.client.fitting import Fit, FitRules, UnfitTypeError, UnfitValueError, fit_of
 from fluss.client.fitting.base import check_meaning, shown
+from fluss.client.fitting.places import PlaceRules, placed
 from fluss.client.input.arrow_validity import nested_columns, validate_array, validate_batch
 from fluss.client.input.bad_values import first_bad_row, shown_scalar, taken
 from fluss.codec.arrow.types import to_arrow_schema
-from fluss.errors import FlussError
+from fluss.errors import ErrorCode, FlussError
 from fluss.model.schema import Schema
 
 # Converted columns of a whole call are kept up to this size; batches beyond it are converted again when they are sent.
 MAX_KEPT_COPIES_BYTES = 256 * 1024 * 1024
 
 _PLAIN_RULES = FitRules()
+NO_PLACE_RULES: PlaceRules = {}
 
 
 class BatchCheck(Protocol):
@@ -36,7 +38,10 @@ class BatchCheck(Protocol):
 
 
 class ArrowInput:
-    """Converts Arrow data for one table. Used by any thread. Digits of the columns in `exact` are never cut off."""
+    """Converts Arrow data for one table. Used by any thread. Digits of the columns in `exact` are never cut off.
+
+    `places` has the rules of columns that decide where a row goes.
+    """
 
     def __init__(
         self,
@@ -45,6 +50,7 @@ class ArrowInput:
         required: Sequence[str] = (),
         rules: FitRules = _PLAIN_RULES,
         exact: Sequence[str] = (),
+        places: PlaceRules = NO_PLACE_RULES,
     ) -> None:
         self.arrow_schema = to_arrow_schema(schema)
         self.schema = schema
@@ -52,7 +58,7 @@ class ArrowInput:
         self._names = list(schema.column_names)
         self._types = self.arrow_schema.types
         self._nested = nested_columns(self._types)
-        self.fits = column_fits(schema, rules, exact)
+        self.fits = column_fits(schema, rules, exact, places)
         self._looks_closer = [index for index, fit in enumerate(self.fits) if fit.looks_closer]
         self._required = [
             index
@@ -157,8 +163,10 @@ class ArrowInput:
         except UnfitValueError as error:
             row = first_bad_row(array, fit.array)
             if row is not None:
-                self.refuse_value(number, array, row, source, _reason_at(array, row, fit.array, error))
-            self.refuse(f"column {self._names[number]!r} expects {fit.data_type}, got {array.type}: {error}")
+                reason = _reason_at(array, row, fit.array, error)
+                self.refuse_value(number, array, row, source, reason, error.error_code)
+            text = f"column {self._names[number]!r} expects {fit.data_type}, got {array.type}: {error}"
+            self.refuse(text, error.error_code)
 
     def _refuse_invalid(self, batch: Any, source: Source, error: Exception) -> NoReturn:
         """Raise for Arrow data that no reader could decode."""
@@ -175,11 +183,19 @@ class ArrowInput:
                 self.refuse(f"column {name!r} expects {expected}, but its {array.type} array is invalid: {caught}")
         self.refuse(f"the batch is invalid: {error}")
 
-    def refuse_value(self, number: int, array: Any, row: int, source: Source, reason: str) -> NoReturn:
+    def refuse_value(
+        self,
+        number: int,
+        array: Any,
+        row: int,
+        source: Source,
+        reason: str,
+        error_code: int = ErrorCode.CLIENT_ERROR,
+    ) -> NoReturn:
         """Raise an error that names the value and the row."""
         name, expected = self._names[number], self.schema.columns[number].data_type
         got = f"{shown_scalar(array, row)} ({array.type})"
-        self.refuse(f"column {name!r} expects {expected}, got {got}{source.place(name, row)}: {reason}")
+        self.refuse(f"column {name!r} expects {expected}, got {got}{source.place(name, row)}: {reason}", error_code)
 
     def check_names(self, names: Sequence[str]) -> None:
         """Raise for a column that the table does not have, or that is duplicated."""
@@ -189,9 +205,9 @@ class ArrowInput:
             if name in names[:index]:
                 self.refuse(f"column {name!r} is duplicated")
 
-    def refuse(self, text: str) -> NoReturn:
+    def refuse(self, text: str, error_code: int = ErrorCode.CLIENT_ERROR) -> NoReturn:
         """Raise an error about rows of the table."""
-        raise FlussError(f"the rows do not fit table {self._table}: {text}")
+        raise FlussError(f"the rows do not fit table {self._table}: {text}", error_code)
 
 
 class Source:
@@ -216,10 +232,15 @@ class Source:
         return f" in row {row}"
 
 
-def column_fits(schema: Schema, rules: FitRules, exact: Sequence[str]) -> list[Any]:
+def column_fits(
+    schema: Schema, rules: FitRules, exact: Sequence[str], places: PlaceRules = NO_PLACE_RULES
+) -> list[Fit]:
     """The fits of all columns. Digits of key columns are never cut off: two keys could become one."""
     exactly = replace(rules, is_key=True)
-    return [fit_of(column.data_type, exactly if column.name in exact else rules) for column in schema.columns]
+    return [
+        placed(fit_of(column.data_type, exactly if column.name in exact else rules), places.get(column.name, ()))
+        for column in schema.columns
+    ]
 
 
 def _reason_at(array: Any, row: int, convert: Any, error: UnfitValueError) -> str:

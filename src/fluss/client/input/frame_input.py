@@ -14,9 +14,10 @@ from typing import Any
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from fluss.client.fitting import UnfitValueError
-from fluss.client.fitting.base import shown
+from fluss.client.fitting.base import shown, widened
 from fluss.client.input.arrow_input import ArrowInput
 from fluss.client.input.row_columns import array_maker
 from fluss.errors import FlussError
@@ -83,9 +84,6 @@ def _array(rules: ArrowInput, pandas: Any, name: str, series: Any) -> Any:
     if isinstance(series.dtype, pandas.SparseDtype):
         series = series.sparse.to_dense()
     is_numpy_float = isinstance(series.dtype, np.dtype) and series.dtype.kind == "f"
-    if is_numpy_float and not is_float and series.isna().all():
-        # The type that pandas gives to a column without values is meaningless.
-        return pa.chunked_array([pa.nulls(len(series), rules.arrow_schema.types[number])])
     if series.dtype == object:
         kind = pandas.api.types.infer_dtype(series, skipna=True)
         if kind not in _ARROW_KINDS:
@@ -99,7 +97,17 @@ def _array(rules: ArrowInput, pandas: Any, name: str, series: Any) -> Any:
         array = pa.array(series.to_numpy() if keeps_nan else series, from_pandas=not keeps_nan)
     except (pa.ArrowException, ValueError, TypeError, OverflowError):
         return _of_objects(rules, pandas, number, series)
+    if pa.types.is_floating(array.type) and not is_float:
+        # Columns with a mask and those of Arrow types distinguish NaN from missing values, and may have both.
+        array = _nan_as_null(array, rules.arrow_schema.types[number])
     return pa.chunked_array([array]) if isinstance(array, pa.Array) else array
+
+
+def _nan_as_null(array: Any, column_type: Any) -> Any:
+    """Floats for a column of another type: NaN is a missing value, and a column without any value has no type."""
+    numbers = widened(array)
+    numbers = pc.if_else(pc.is_nan(numbers), pa.scalar(None, numbers.type), numbers)
+    return pa.nulls(len(array), column_type) if numbers.null_count == len(array) else numbers
 
 
 def _of_objects(rules: ArrowInput, pandas: Any, number: int, series: Any) -> Any:
@@ -115,7 +123,7 @@ def _of_objects(rules: ArrowInput, pandas: Any, number: int, series: Any) -> Any
         except UnfitValueError as error:
             column = rules.schema.columns[number]
             got = f"{shown(value)} ({type(value).__name__}) in row {row}"
-            rules.refuse(f"column {column.name!r} expects {column.data_type}, got {got}: {error}")
+            rules.refuse(f"column {column.name!r} expects {column.data_type}, got {got}: {error}", error.error_code)
     try:
         return pa.chunked_array([array_maker(rules.arrow_schema.types[number])(stored, True)])
     except (pa.ArrowException, OverflowError) as error:

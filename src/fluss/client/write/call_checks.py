@@ -1,4 +1,4 @@
-"""Checks that are only possible after conversion: partitions that cannot exist, empty keys, rows too large to send.
+"""The check that is only possible after conversion: rows that are too large to send.
 
 A large write is sent in chunks, one after the other. All of its rows are checked before the first chunk is sent, so
 that a write that is refused leaves nothing behind. A write of a single chunk succeeds or fails as a whole anyway.
@@ -12,7 +12,6 @@ from typing import Any
 import pyarrow as pa
 
 from fluss.client.send.log_encoding import BatchEncoder
-from fluss.client.write.routing import Router
 
 # The largest factor by which a row grows from Arrow's memory to a batch: bits in lists become bytes in rows.
 MAX_GROWTH, MAX_NESTED_GROWTH = 2, 8
@@ -23,10 +22,7 @@ BATCH_OVERHEAD_BYTES, COLUMN_OVERHEAD_BYTES = 512, 256
 class WholeCheck:
     """Checks the batches of one table. `parts` is the encoder's input for a row; `one_chunk_bytes` is one chunk."""
 
-    def __init__(
-        self, router: Router, encoder: BatchEncoder, parts: Callable[[Any], Iterable[Any]], one_chunk_bytes: int
-    ) -> None:
-        self._router = router
+    def __init__(self, encoder: BatchEncoder, parts: Callable[[Any], Iterable[Any]], one_chunk_bytes: int) -> None:
         self._encoder = encoder
         self._parts = parts
         self._one_chunk_bytes = one_chunk_bytes
@@ -36,7 +32,6 @@ class WholeCheck:
         # Try the size of the whole buffers first: that of a slice needs a pass over all columns.
         if is_all and (batch.get_total_buffer_size() <= self._one_chunk_bytes or batch.nbytes <= self._one_chunk_bytes):
             return
-        self._router.check(batch)
         for row in _large_rows(batch, self._harmless_bytes(batch.schema.types)):
             for part in self._parts(row):
                 for _ in self._encoder.encode_parts(part):

@@ -86,15 +86,6 @@ class KvRouter(Router):
         except RowValueError as error:
             raise FlussError(f"the rows do not fit table {self._table.path}: {error}") from None
 
-    def check(self, batch: Any) -> None:
-        """Raise for rows that `route` would refuse, including values that cannot be keys of the table's lake."""
-        super().check(batch)
-        if self._encoding is not KeyEncoding.COMPACTED and batch.num_rows:
-            try:
-                self._keys(batch)
-            except RowValueError as error:
-                raise FlussError(f"the rows do not fit table {self._table.path}: {error}") from None
-
     def _keys(self, batch: Any) -> Any:
         columns = [batch.column(position) for position in self._primary_positions]
         types, encoding = self._primary_types, self._encoding

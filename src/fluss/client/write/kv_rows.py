@@ -22,7 +22,7 @@ from fluss.client.net.metadata import ClientTable
 from fluss.client.send.log_encoding import BatchEncoder
 from fluss.client.write.call_checks import WholeCheck
 from fluss.client.write.kv_encoding import KvEncoder, KvRouter, kv_row_format
-from fluss.client.write.routing import Routed
+from fluss.client.write.routing import Routed, place_rules
 from fluss.client.write.row_function import RowRules, RowSink, make_append
 from fluss.config import Config
 from fluss.errors import FlussError
@@ -92,6 +92,7 @@ class KvRows:
     ) -> None:
         schema = table.schema
         rules, keys = FitRules(extra_digits, kv_row_format(table)), schema.primary_key
+        places = place_rules(table)
         self._table = table
         self._column_count = len(schema.columns)
         self.width = self._column_count + 1
@@ -102,14 +103,18 @@ class KvRows:
             table, config.writer_request_max_size, tuple(sorted(targets)) if is_partial else ()
         )
         label = f"{table.path} (partial update)" if is_partial else str(table.path)
-        self._upsert_rules = RowRules(label, self._part(targets), rules=rules, exact=keys)
-        self._upsert_input = ArrowInput(label, self._part(targets), rules=rules, exact=keys)
+        self._upsert_rules = RowRules(label, self._part(targets), rules=rules, exact=keys, places=places)
+        self._upsert_input = ArrowInput(label, self._part(targets), rules=rules, exact=keys, places=places)
         key_label = f"{table.path} (delete by primary key)"
-        self._delete_rules = RowRules(key_label, self._part(self._key_positions), rules=rules, exact=keys)
-        self._delete_input = ArrowInput(key_label, self._part(self._key_positions), rules=rules, exact=keys)
+        self._delete_rules = RowRules(
+            key_label, self._part(self._key_positions), rules=rules, exact=keys, places=places
+        )
+        self._delete_input = ArrowInput(
+            key_label, self._part(self._key_positions), rules=rules, exact=keys, places=places
+        )
         # Deletes have values in the key columns only, so nulls of the others are checked row by row.
         changed = self._part(targets, keys_only_not_null=True)
-        self._change_input = ArrowInput(label, changed, rules=rules, exact=keys)
+        self._change_input = ArrowInput(label, changed, rules=rules, exact=keys, places=places)
         self._columns = ColumnMaker(schema)
         self._arrow_schema = self._columns.arrow_schema.append(pa.field("", pa.bool_()))
         self._has_deletes = False
@@ -118,7 +123,7 @@ class KvRows:
         ]
         self._router = KvRouter(table, types, config.bucket_hash)
         self.spread = self._router.spread
-        self._check = WholeCheck(self._router, self.encoder, self._encoded, config.writer_batch_size)
+        self._check = WholeCheck(self.encoder, self._encoded, config.writer_batch_size)
 
     def _part(self, positions: Sequence[int], *, keys_only_not_null: bool = False) -> Schema:
         """The schema of rows with only these columns; key columns are always NOT NULL."""

@@ -19,13 +19,15 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from fluss.client.fitting.places import PlaceRule, PlaceRules, key_rule, partition_rule
 from fluss.client.net.metadata import ClientTable
 from fluss.codec.keys.bucketing import BUCKET_OF_LAKE_FORMAT, BUCKETS_OF_LAKE_FORMAT, Tail
-from fluss.codec.keys.encoding import KeyEncoding, KeyPlan, encode_key, encode_keys, key_plan
+from fluss.codec.keys.encoding import NO_BYTES, KeyEncoding, KeyPlan, encode_key, encode_keys, key_plan
 from fluss.codec.keys.partition_names import check_partition_value, partition_names, split_partition_name
 from fluss.codec.rows.arrow_values import column_to_values
 from fluss.codec.rows.values import RowValueError
 from fluss.errors import ErrorCode, FlussError
+from fluss.model.types import DataType
 
 LAKE_FORMAT_PROPERTY = "table.datalake.format"
 KV_FORMAT_VERSION_PROPERTY = "table.kv.format-version"
@@ -39,6 +41,8 @@ USUAL_PARTITIONS_AT_ONCE = 4
 
 Buckets = Callable[[str | None], Sequence[int]]
 Indices = Any
+
+_NO_BUCKET = "a bucket key must not be empty with Iceberg keys"
 
 
 class Routed(NamedTuple):
@@ -99,6 +103,31 @@ def required_columns(table: ClientTable) -> tuple[str, ...]:
     return (*table.descriptor.partition_keys, *(table.descriptor.bucket_keys if nulls_have_no_key else ()))
 
 
+def place_rules(table: ClientTable) -> PlaceRules:
+    """The rules of columns whose values may have no partition or bucket, as `Router.route` would find."""
+    schema, plan = table.schema, bucket_key_plan(table)
+    rules: dict[str, list[PlaceRule]] = {}
+
+    def add(name: str, rule: PlaceRule | None) -> None:
+        if rule is not None:
+            rules.setdefault(name, []).append(rule)
+
+    def types(names: Sequence[str]) -> list[tuple[str, DataType]]:
+        return [(name, schema.data_types[schema.position(name)]) for name in names]
+
+    for name, data_type in types(table.descriptor.partition_keys):
+        add(name, partition_rule(data_type))
+    if plan is None:
+        return rules
+    if table.has_primary_key:
+        for name, data_type in types(plan.primary_columns):
+            add(name, key_rule(data_type, plan.primary_encoding, len(plan.primary_columns), NO_BYTES))
+    if table.bucket_count > 1 and not (table.has_primary_key and plan.bucket_key_is_primary_key):
+        for name, data_type in types(plan.bucket_columns):
+            add(name, key_rule(data_type, plan.bucket_encoding, len(plan.bucket_columns), _NO_BUCKET))
+    return rules
+
+
 class Router:
     """Divides record batches of one table. `available(partition name)` returns the buckets for keyless rows."""
 
@@ -136,25 +165,6 @@ class Router:
             return [piece for name, rows in self._by_partition(batch) for piece in self._route_partition(name, rows)]
         except RowValueError as error:
             raise FlussError(f"the rows do not fit table {self._table.path}: {error}") from None
-
-    def check(self, batch: Any) -> None:
-        """Raise for rows that `route` would refuse, without dividing any."""
-        if not batch.num_rows:
-            return
-        try:
-            for position, data_type in zip(self._partition_positions, self._partition_types, strict=True):
-                texts: list[str] = partition_names([pc.unique(batch.column(position))], [data_type]).to_pylist()
-                for text in texts:
-                    self._check_value(text, text)
-            if self._can_fail_to_hash and self._table.bucket_count > 1:
-                self._hash(batch)
-        except RowValueError as error:
-            raise FlussError(f"the rows do not fit table {self._table.path}: {error}") from None
-
-    @property
-    def _can_fail_to_hash(self) -> bool:
-        """True if some values cannot be bucket keys."""
-        return self._plan is not None and self._plan.bucket_encoding is not KeyEncoding.COMPACTED
 
     def _by_partition(self, batch: Any) -> list[tuple[str, Any]]:
         columns = [batch.column(position) for position in self._partition_positions]

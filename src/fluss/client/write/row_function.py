@@ -17,10 +17,11 @@ from typing import Any, NoReturn, Protocol
 
 from fluss.client.fitting import FitRules, UnfitValueError
 from fluss.client.fitting.base import shown
+from fluss.client.fitting.places import PlaceRules, is_partition_value, known_partition_values
 from fluss.client.fitting.strings import LONG_VALUE_BYTES, is_encodable
 from fluss.client.fitting.times import MAX_NANOSECOND_DATETIME, MIN_NANOSECOND_DATETIME
-from fluss.client.input.arrow_input import column_fits
-from fluss.errors import FlussError
+from fluss.client.input.arrow_input import NO_PLACE_RULES, column_fits
+from fluss.errors import ErrorCode, FlussError
 from fluss.generated_code import define
 from fluss.model.schema import Schema
 
@@ -53,12 +54,13 @@ class RowRules:
         required: Sequence[str] = (),
         rules: FitRules = _PLAIN_RULES,
         exact: Sequence[str] = (),
+        places: PlaceRules = NO_PLACE_RULES,
     ) -> None:
         self.table = table
         self.schema = schema
         self.names = schema.column_names
         self.nullable = [column.data_type.nullable and column.name not in required for column in schema.columns]
-        self.fits = column_fits(schema, rules, exact)
+        self.fits = column_fits(schema, rules, exact, places)
         self.checks: list[Callable[[Any], Any]] = [fit.value for fit in self.fits]
         self.is_variable = [column.data_type.root in _VARIABLE_ROOTS for column in schema.columns]
         # Columns in which a null was seen: NumPy would turn it into a NaN, see row_columns.py. Never reset.
@@ -93,7 +95,7 @@ class RowRules:
             try:
                 value = self.checks[index](value)
             except UnfitValueError as error:
-                self._refuse_value(index, value, str(error))
+                self._refuse_value(index, value, error)
             if self.is_variable[index]:
                 size_bytes += value_bytes(value)
             stored.append(value)
@@ -118,22 +120,22 @@ class RowRules:
             try:
                 return check(value)
             except UnfitValueError as error:
-                return self._refuse_value(index, value, str(error))
+                return self._refuse_value(index, value, error)
 
         return checked
 
-    def _refuse(self, text: str) -> NoReturn:
-        raise FlussError(f"the row does not fit table {self.table}: {text}")
+    def _refuse(self, text: str, error_code: int = ErrorCode.CLIENT_ERROR) -> NoReturn:
+        raise FlussError(f"the row does not fit table {self.table}: {text}", error_code)
 
     def _refuse_null(self, index: int) -> NoReturn:
         column = self.schema.columns[index]
         reason = "is NOT NULL" if not column.data_type.nullable else "decides where a row goes and must not be null"
         self._refuse(f"column {column.name!r} ({column.data_type}) {reason}, but the row has no value for it")
 
-    def _refuse_value(self, index: int, value: Any, reason: str) -> NoReturn:
+    def _refuse_value(self, index: int, value: Any, error: UnfitValueError) -> NoReturn:
         column = self.schema.columns[index]
         got = f"{shown(value)} ({type(value).__name__})"
-        self._refuse(f"column {column.name!r} expects {column.data_type}, got {got}: {reason}")
+        self._refuse(f"column {column.name!r} expects {column.data_type}, got {got}: {error}", error.error_code)
 
 
 def value_bytes(value: Any) -> int:
@@ -163,6 +165,8 @@ def make_append(rules: RowRules, sink: RowSink, stored: str | None = None) -> Ca
         "max_ns": MAX_NANOSECOND_DATETIME,
         "names": rules.names,
         "note_null": rules.note_null,
+        "known_partition_values": known_partition_values,
+        "is_partition_value": is_partition_value,
     }
     for index in range(len(rules.names)):
         scope[f"check{index}"] = rules.checked_column(index)

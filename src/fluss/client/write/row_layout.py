@@ -16,7 +16,7 @@ from fluss.client.input.row_columns import ColumnMaker
 from fluss.client.net.metadata import ClientTable
 from fluss.client.send.log_encoding import BatchEncoder, TableEncoder, log_row_format
 from fluss.client.write.call_checks import WholeCheck
-from fluss.client.write.routing import Buckets, Routed, Router, required_columns
+from fluss.client.write.routing import Buckets, Routed, Router, place_rules, required_columns
 from fluss.client.write.row_function import RowRules, RowSink, make_append
 from fluss.config import Config
 
@@ -48,17 +48,18 @@ class LogRows:
     def __init__(self, table: ClientTable, config: Config, available: Buckets, extra_digits: str = "error") -> None:
         name = str(table.path)
         required = required_columns(table)
+        places = place_rules(table)
         rules = FitRules(checked_extra_digits(extra_digits), log_row_format(table))
         self.width = len(table.schema.columns)
-        self.arrow_input = ArrowInput(name, table.schema, required, rules)
+        self.arrow_input = ArrowInput(name, table.schema, required, rules, places=places)
         self.encoder: BatchEncoder = TableEncoder(table, config.writer_request_max_size)
-        self._rules = RowRules(name, table.schema, required, rules)
+        self._rules = RowRules(name, table.schema, required, rules, places=places)
         self._columns = ColumnMaker(table.schema)
         self._router = Router(
             table, config.writer_bucket_no_key_assigner, config.writer_batch_size, available, config.bucket_hash
         )
         self.spread = self._router.spread
-        self._check = WholeCheck(self._router, self.encoder, lambda row: [row], config.writer_batch_size)
+        self._check = WholeCheck(self.encoder, lambda row: [row], config.writer_batch_size)
 
     def make_append(self, sink: RowSink) -> Callable[[Any], Any]:
         """`append(row)`."""

@@ -46,8 +46,8 @@ NO_BYTES = "a primary key must have at least one byte: with Iceberg keys it must
 _MICROS_PER_MILLI = 1000
 _MASK = 0xFFFFFFFF
 _HUDI_NULL = "__null__"
-_HUDI_RESERVED = frozenset({_HUDI_NULL, "__empty__"})
-_HUDI_SEPARATOR = ","
+HUDI_RESERVED = frozenset({_HUDI_NULL, "__empty__"})
+HUDI_SEPARATOR = ","
 _ICEBERG_INT64_ROOTS = frozenset({"INTEGER", "BIGINT", "DATE", "TIME_WITHOUT_TIME_ZONE", "TIMESTAMP_WITHOUT_TIME_ZONE"})
 _ICEBERG_ROOTS = _ICEBERG_INT64_ROOTS | {"FLOAT", "DOUBLE", "DECIMAL"} | TEXT_ROOTS | BYTES_ROOTS
 
@@ -243,7 +243,7 @@ def _hudi_key(values: Sequence[Any], types: Sequence[DataType]) -> bytes:
     list_hash = 1
     for value, data_type in zip(values, types, strict=True):
         text = (None if composite else _HUDI_NULL) if value is None else _hudi_text(value, data_type)
-        if composite and text is not None and (_HUDI_SEPARATOR in text or text in _HUDI_RESERVED):
+        if composite and text is not None and (HUDI_SEPARATOR in text or text in HUDI_RESERVED):
             raise RowValueError(f"{text!r} cannot be part of a Hudi bucket key of several columns")
         list_hash = (31 * list_hash + (0 if text is None else _java_string_hash(text))) & _MASK
     return list_hash.to_bytes(4, "big")

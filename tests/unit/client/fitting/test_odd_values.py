@@ -145,6 +145,29 @@ def test_what_is_missing_in_columns_of_objects() -> None:
     assert str(by_pandas(t.DoubleType(), pd.Series([float("nan"), None], dtype=object))) == "[nan, None]"
 
 
+def series_of(kind: str, values: list[float | None]) -> Any:
+    """Doubles in a type of pandas that distinguishes NaN from missing values."""
+    if kind == "masked":
+        numbers = np.array([0.0 if value is None else value for value in values])
+        return pd.Series(pd.arrays.FloatingArray(numbers, np.array([value is None for value in values], bool)))
+    arrow_type = {"double": pa.float64(), "float": pa.float32(), "half": pa.float16()}[kind]
+    return pd.Series(pa.chunked_array([pa.array(values, arrow_type)]), dtype=pd.ArrowDtype(arrow_type))
+
+
+@pytest.mark.parametrize("kind", ["masked", "double", "float", "half"])
+def test_nan_of_typed_columns_is_null_except_for_floats(kind: str) -> None:
+    nan = float("nan")
+    for data_type in (t.BigIntType(), t.DecimalType(6, 2)):
+        assert by_pandas(data_type, series_of(kind, [5.0, nan, None])) == [5, None, None]
+        with pytest.raises(FlussError, match=r"got 1\.5 .* in row 1: it is not a whole number"):
+            by_pandas(t.BigIntType(), series_of(kind, [nan, 1.5]))
+    for data_type in (t.FloatType(), t.DoubleType()):
+        assert str(by_pandas(data_type, series_of(kind, [5.0, nan, None]))) == "[5.0, nan, None]"
+    assert by_pandas(t.StringType(), series_of(kind, [nan, None])) == [None, None]
+    with pytest.raises(FlussError, match=r"column 'c' .* must not be null"):
+        by_pandas(t.BigIntType(nullable=False), series_of(kind, [5.0, nan]))
+
+
 def test_a_column_of_pandas_without_any_value_has_no_type() -> None:
     """pandas calls it one of floats, also where the frame is empty."""
     for data_type in (t.StringType(), t.BytesType(), t.BooleanType(), t.DateType(), t.TimestampType(3), POINT):

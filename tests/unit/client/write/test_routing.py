@@ -8,14 +8,17 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
+from fluss.client.fitting import places
 from fluss.client.net.metadata import ClientTable
 from fluss.client.write.routing import (
     USUAL_PARTITIONS_AT_ONCE,
     RoundRobinAssigner,
     Router,
     StickyAssigner,
+    place_rules,
     required_columns,
 )
+from fluss.client.write.row_function import RowRules, append_source
 from fluss.codec.keys.bucketing import fluss_bucket, paimon_bucket
 from fluss.codec.keys.encoding import KeyEncoding, encode_key
 from fluss.errors import ErrorCode, FlussError
@@ -121,6 +124,37 @@ def test_nulls_have_no_bucket() -> None:
     assert required_columns(table(bucket_keys=("id",), partition_keys=("day",))) == ("day", "id")
     paimon = {"table.datalake.format": "paimon"}
     assert required_columns(table(bucket_keys=("id",), properties=paimon)) == ()
+
+
+@pytest.mark.parametrize(
+    ("options", "columns"),
+    [
+        ({}, set()),
+        ({"bucket_keys": ("id", "name")}, set()),
+        ({"bucket_keys": ("id", "name"), "properties": {"table.datalake.format": "paimon"}}, set()),
+        ({"bucket_keys": ("id",), "properties": {"table.datalake.format": "iceberg"}}, set()),
+        ({"bucket_keys": ("name",), "properties": {"table.datalake.format": "iceberg"}}, {"name"}),
+        ({"bucket_keys": ("name",), "buckets": 1, "properties": {"table.datalake.format": "iceberg"}}, set()),
+        ({"bucket_keys": ("name",), "properties": {"table.datalake.format": "hudi"}}, set()),
+        ({"bucket_keys": ("id", "name"), "properties": {"table.datalake.format": "hudi"}}, {"name"}),
+        ({"partition_keys": ("id",)}, set()),
+        ({"partition_keys": ("name", "day")}, {"name", "day"}),
+    ],
+)
+def test_only_columns_with_values_that_have_no_place_are_checked(options: dict[str, Any], columns: set[str]) -> None:
+    """The generated function of all other tables has no condition for it."""
+    rules = place_rules(table(**{"buckets": 4, **options}))
+    assert set(rules) == columns
+    plain = append_source(RowRules("db.t", SCHEMA))
+    of_rows = {name for name in columns if name != "day"}  # all of Python's days have a name
+    assert (append_source(RowRules("db.t", SCHEMA, places=rules)) == plain) == (not of_rows)
+
+
+def test_names_of_partitions_are_remembered_up_to_a_limit(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(places, "known_partition_values", known := set[str]())
+    monkeypatch.setattr(places, "MAX_KNOWN_PARTITION_VALUES", 2)
+    assert [places.is_partition_value(text) for text in ("a", "b c", "", "b", "c")] == [True, False, False, True, True]
+    assert known == {"a", "b"}
 
 
 def test_no_rows_and_one_bucket() -> None:
