@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Every command of a developer, with nothing but Python 3.11: `python3 dev.py COMMAND`.
+"""The commands for developers, which need nothing but Python 3.11: `python3 dev.py COMMAND`.
 
     test     set up .venv, then ruff, mypy and pytest: the gate; with --fast the lane to use while working, with --all
              every test; --times prints where the time went; other arguments go to pytest
@@ -53,7 +53,7 @@ SOAK_SETTINGS["FLUSS_TEST_LIMIT_SECONDS"] = "7200"
 SOAKED_FOLDERS = ["tests/recovery", "tests/history", "tests/fuzz", "tests/unit/codec"]
 SOAKED_FOLDERS += ["tests/spark/stream/test_kill_rounds.py", "tests/spark/lake/test_tier_kill.py"]
 SOAKED_FOLDERS += ["tests/bench", "tests/spark/test_bench.py"]
-# The parts that depend most on Spark's internals: Java classes, planning, state of streams, types, Connect.
+# Tests of the parts that depend most on Spark's internals: Java classes, planning, state of streams, types, Connect.
 SPARK42_NAMES = {
     "sessions": ["session", "connect"],
     "sql": ["catalog", "catalog_partitions", "attach", "ddl", "lookup_join"],
@@ -76,7 +76,7 @@ def test(arguments: list[str]) -> int:
 
 
 def format_code(arguments: list[str]) -> int:
-    """Fix the style in place."""
+    """Format the code with ruff, and apply its fixes."""
     folders = tools.testing.CHECKED_FOLDERS
     return run(BIN / "ruff", "check", "--quiet", "--fix", *folders) or run(BIN / "ruff", "format", *folders)
 
@@ -92,12 +92,12 @@ def clients(arguments: list[str]) -> int:
 
 
 def bench(arguments: list[str]) -> int:
-    """Run a benchmark."""
+    """Run the benchmarks that the arguments choose; see bench."""
     return run(PYTHON, "-m", "bench", *arguments)
 
 
 def soak(arguments: list[str]) -> int:
-    """Run the tests that have rounds with many rounds, and the tests of the benchmarks."""
+    """Run the repeated tests (kills, fuzz, properties) with many more rounds, and the tests of the benchmarks."""
     os.environ.update(SOAK_SETTINGS)
     return run(PYTHON, "-m", "pytest", "-m", "", *(arguments or SOAKED_FOLDERS))
 
@@ -133,7 +133,7 @@ def lock(arguments: list[str]) -> int:
 
 
 def setup_only(arguments: list[str]) -> int:
-    """Report that the environment is ready; it is set up before every command."""
+    """Print that the environment is ready: like every command, this one has set it up before."""
     print(f"dev.py: {PYTHON} is ready")
     return 0
 
@@ -157,7 +157,7 @@ COMMANDS = {
 def main(arguments: list[str]) -> int:
     """Set up, then run the command."""
     if sys.version_info < (3, 11):  # noqa: UP036 - this script is what people start with whatever Python they have
-        raise SystemExit(f"dev.py: Python 3.11 or newer is needed, this is {sys.version.split()[0]}")
+        raise SystemExit(f"dev.py: Python 3.11 or newer is needed, got {sys.version.split()[0]}")
     if not arguments or arguments[0] not in COMMANDS:
         print(__doc__)
         return 0 if arguments in (["-h"], ["--help"]) else 2

@@ -1,1 +1,1 @@
-"""Runnable examples; tests run them too."""
+"""Runnable examples, which tests run too. Start with `quickstart`."""

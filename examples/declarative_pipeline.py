@@ -1,8 +1,8 @@
 """A Spark Declarative Pipeline over tables: `python examples/declarative_pipeline.py`, with a server inside.
 
 The pipeline itself is in `declarative/`: a log table of orders is read, paid orders are appended to a second log table
-exactly once, and the newest order of each customer is kept in a primary-key table. It runs twice; the second run reads
-only the orders that arrived in between.
+exactly once, and the newest order of each customer is kept in a primary-key table. The pipeline runs twice; the second
+run reads only the orders that arrived in between.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ def create_tables(db: fluss.Database) -> None:
 
 
 def lay_out(folder: Path, address: str) -> Path:
-    """Copy the project, with the server's address and a folder for checkpoints."""
+    """Copy the project of the pipeline, and fill in the server's address and a folder for checkpoints."""
     project = folder / "project"
     shutil.copytree(PROJECT, project, ignore=shutil.ignore_patterns("__pycache__"))
     specification = project / "spark-pipeline.yml"

@@ -36,7 +36,7 @@ def create_tables(db: fluss.Database) -> None:
 
 
 def order(db: fluss.Database, first: int, count: int) -> None:
-    """Append new orders, of ada and bob in turn."""
+    """Append `count` orders of ada and bob in turn, with ids from `first` on."""
     ids = range(first, first + count)
     db.append("shop.orders", [{"id": n, "customer": ("ada", "bob")[n % 2], "amount": n / 4} for n in ids])
 
@@ -62,7 +62,7 @@ def ask_the_lake(data: Path) -> None:
 
 
 def main() -> None:
-    """From nothing to a query."""
+    """Run the whole example: server, tables, rows, tiering, queries."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--spark", action="store_const", const="--spark", default="--local", dest="engine")
     engine = parser.parse_args().engine

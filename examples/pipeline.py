@@ -4,8 +4,8 @@
     python examples/pipeline.py 127.0.0.1:9123         # on any other server, an Apache Fluss cluster for example
 
 Sensors append readings to a log table. Spark reads them as a stream, averages them per sensor and second, and upserts
-the results into a primary-key table while the sensors are still running. This program looks single results up the
-whole time, and draws the table at the end.
+the results into a primary-key table while the sensors are still running. All the time this program looks up single
+results, and at the end it draws the table.
 """
 
 from __future__ import annotations
@@ -78,7 +78,7 @@ class Sensors(threading.Thread):
             self.rows += READINGS_PER_ROUND
 
     def stop(self) -> int:
-        """Stop; return the number of readings."""
+        """Stop appending and wait for the thread; return the number of readings."""
         self._end.set()
         self.join()
         return self.rows
@@ -103,7 +103,7 @@ def start_stream(spark: SparkSession, address: str, checkpoint: Path) -> Streami
 
 
 def averaged(db: fluss.Database) -> int:
-    """The number of readings in the averages so far."""
+    """The number of readings that Spark has averaged so far."""
     return int(sum(db.to_arrow("averages", ["readings"])["readings"].to_pylist()))
 
 
@@ -127,7 +127,7 @@ def progress(db: fluss.Database, sensors: Sensors, started: float) -> int:
 
 
 def plot(db: fluss.Database, file: Path) -> None:
-    """Draw the averages."""
+    """Draw the averages of each sensor to a picture file."""
     import matplotlib
 
     matplotlib.use("Agg")  # a file, no window
@@ -153,7 +153,7 @@ def run(address: str, seconds: float, folder: Path, picture: Path) -> None:
         sensors = Sensors(db)
         print(f"server at {address}, Spark is starting", flush=True)
         settings = {"spark.sql.fluss.bootstrap.servers": address, "spark.log.level": "ERROR"}
-        # No micro-batches without rows, for old state: the end of the query would interrupt one.
+        # No micro-batches that only clean up old state: the end of the query would interrupt one.
         settings["spark.sql.streaming.noDataMicroBatches.enabled"] = "false"
         spark = fluss.spark.session("pipeline", config=settings)
         query = start_stream(spark, address, folder / "checkpoint")
@@ -180,7 +180,7 @@ def run(address: str, seconds: float, folder: Path, picture: Path) -> None:
 
 
 def main() -> None:
-    """The program."""
+    """Parse the arguments, and run the pipeline on the given server or on one inside this program."""
     parser = argparse.ArgumentParser(description="Sensors into a log table, Spark into a primary-key table, lookups.")
     parser.add_argument("address", nargs="?", help="HOST:PORT of a server; without it one runs inside this program")
     parser.add_argument("--seconds", type=float, default=20, help="how long the sensors run (default: 20)")

@@ -1,7 +1,7 @@
-"""`python3 dev.py clients`: a server, our client, a restart; then the published client pyfluss on the same server.
+"""`python3 dev.py clients`: our client on a server, before and after a restart; then the published client pyfluss.
 
 pyfluss has the same import name as this project, so it has its own environment, created on the first run. If it cannot
-be fetched, the demo says so and continues without it.
+be fetched, the demo prints the reason and continues without it.
 """
 
 from __future__ import annotations

@@ -1,4 +1,5 @@
 """Developer tools; not part of the installed package.
 
-`servers`, `peers` and `waiting` are what tests, benchmarks and examples have in common.
+Tests, benchmarks and examples share `servers`, `peers` and `waiting`. The other modules are commands of `dev.py`, or
+run with `python -m tools.NAME`; start with `environment` and `testing`.
 """

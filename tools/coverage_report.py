@@ -1,8 +1,8 @@
 """Runs tests and reports which lines of the package they ran: `python -m tools.coverage_report [arguments of pytest]`.
 
-Servers, commands and workers of Spark are separate processes, most of them forked, some of them killed. Each one writes
-its own file when it ends, in a folder that is deleted at the end; a killed process writes nothing, and a torn file is
-left out with a warning. So the figures are a lower bound.
+Servers, commands and workers of Spark are separate processes, most of them forked, some of them killed. Each process
+writes its own file when it ends, in a folder that is deleted at the end; a killed process writes nothing, and a torn
+file is left out with a warning. So the figures are a lower bound.
 
 Prints lines and branches per package, the public names that no test mentions, and public functions none of whose lines
 ran. The exit code is that of pytest, or 1 if there are such names.
@@ -67,7 +67,7 @@ def package_of(path: Path) -> str:
 
 
 def by_package(summaries: Mapping[str, Mapping[str, int]]) -> dict[str, Counter[str]]:
-    """Add up coverage's figures of files."""
+    """Add up coverage's figures of files by package."""
     packages: dict[str, Counter[str]] = {}
     for file, summary in sorted(summaries.items()):
         counts = packages.setdefault(package_of(Path(file)), Counter())
@@ -81,7 +81,7 @@ def _share(part: int, whole: int) -> str:
 
 
 def table(packages: Mapping[str, Counter[str]]) -> str:
-    """The figures as Markdown, with the total last."""
+    """The figures as a Markdown table, with the total in the last row."""
     rows = ["| package | lines | run | branches | taken |", "|---|---|---|---|---|"]
     everything: Counter[str] = sum(packages.values(), Counter())
     for package, counts in [*sorted(packages.items()), ("all", everything)]:
@@ -101,7 +101,7 @@ def _listed(title: str, names: Iterable[str]) -> bool:
 
 
 def report(folder: Path, configuration: Path) -> bool:
-    """Print everything; return True if there are names that no test uses."""
+    """Print the whole report; return True if there are public names that no test uses."""
     measured = coverage.Coverage(config_file=str(configuration))
     measured.combine([str(folder)], strict=False)
     written = folder / "report.json"

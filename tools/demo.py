@@ -1,12 +1,12 @@
 """`python3 dev.py demo`: shows the whole system at work. `tools/demo_work.py` does the work.
 
-This process draws, and supervises the other one, which has its own session of processes: server and client in one
-program, Java, Spark's Python workers. All their data is in one temporary folder, all their other output goes to a file
-in it, whose end is shown if something fails.
+This process draws, and supervises the one that works. That one has its own session of processes: server and client in
+one program, Java, Spark's Python workers. Their data is in one temporary folder, and their other output goes to a file
+in it, whose last lines are shown if something fails.
 
 Ctrl-C: signals that end programs are blocked from the start and checked between two updates of the screen, so that they
-never interrupt anything halfway. Then every process of the session is killed, and the folder removed when no process
-is left to write to it: nothing is kept, so nothing needs a clean shutdown.
+never interrupt anything halfway. Then every process of the session is killed, and the folder is removed when no process
+is left to write to it. A clean shutdown is not needed, because nothing is kept.
 """
 
 from __future__ import annotations
@@ -92,7 +92,7 @@ class Work:
             )
 
     def events(self) -> Iterator[dict[str, Any] | None]:
-        """The events that it reports, until its end; None while there are none."""
+        """The events that the process reports until it ends; None while there are none."""
         assert self._process.stdout is not None
         descriptor = self._process.stdout.fileno()
         waiting = b""
@@ -108,7 +108,7 @@ class Work:
                 yield None
 
     def last_lines(self) -> str:
-        """The end of its other output."""
+        """The last lines that the processes wrote to their log."""
         return "\n".join(self.log.read_text(encoding="utf-8", errors="replace").splitlines()[-LAST_LINES:])
 
     def kill(self) -> int:

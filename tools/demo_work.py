@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 LOOK_SECONDS = 0.25
 CATCH_UP_SECONDS = 600.0
-"""Long, for slow machines: the user can end it at any moment."""
+"""How long Spark may take to average all readings. It is long, for slow machines: users can end the demo."""
 SECONDS_AFTER_THE_FIRST = 6.0
 """Spark is shown at work for at least this long, however long it took to start."""
 RATE_SECONDS = 2.0
@@ -71,7 +71,7 @@ class SparkSide(threading.Thread):
         self.query = start_stream(spark, self._address, self.folder / "checkpoint")
 
     def _settings(self) -> dict[str, str]:
-        """Settings for a short run, with all files in the folder."""
+        """Spark's settings for a short run, with all files in the demo's folder."""
         settings = {
             "spark.sql.fluss.bootstrap.servers": self._address,
             "spark.log.level": "ERROR",
@@ -116,7 +116,7 @@ def use_class_archive() -> None:
         return
     try:
         if not any(peers_folder().glob(f"spark-*-classes-*/{spark_classes.ARCHIVE}")):
-            return  # finding the right one would create a home of Spark
+            return  # finding the right archive would create a home of Spark
         home = spark_classes.spark_home()
         archive = peers_folder() / spark_classes.archive_name(home) / spark_classes.ARCHIVE
     except (PeerMissingError, OSError):
@@ -128,13 +128,13 @@ def use_class_archive() -> None:
 
 
 class Rate:
-    """The recent number of rows per second."""
+    """The number of rows per second in the last moments."""
 
     def __init__(self) -> None:
         self._seen: list[tuple[float, int]] = [(time.monotonic(), 0)]
 
     def of(self, rows: int) -> float:
-        """The rate, given the present number of rows."""
+        """Record the present number of rows, and return the recent rate."""
         now = time.monotonic()
         self._seen.append((now, rows))
         while len(self._seen) > 2 and now - self._seen[0][0] > RATE_SECONDS:
@@ -156,7 +156,7 @@ class Watch:
         self._first_at: float | None = None
 
     def until_all_is_averaged(self) -> int:
-        """Wait; return the number of readings."""
+        """Wait until Spark has averaged all readings; return their number."""
         ends_at = self._start + self._seconds
         gives_up_at = ends_at + CATCH_UP_SECONDS
         is_over = False
@@ -195,7 +195,7 @@ class Watch:
         if failure is not None:
             raise failure
         if time.monotonic() > gives_up_at:
-            raise TimeoutError("the stream did not keep up")
+            raise TimeoutError(f"Spark did not average all readings within {CATCH_UP_SECONDS:.0f} s")
 
 
 def show_results(db: fluss.Database, picture: Path) -> None:
@@ -227,7 +227,7 @@ def end_with_parent() -> None:
 
 
 def work(folder: Path, seconds: float, picture: Path) -> None:
-    """Run everything, from the server to the picture."""
+    """Run the demo: server, sensors, Spark, lookup, picture."""
     from tools.servers.ports import free_ports
 
     address = f"127.0.0.1:{free_ports(1)[0]}"
@@ -252,10 +252,10 @@ def work(folder: Path, seconds: float, picture: Path) -> None:
 
 
 def main() -> None:
-    """The program."""
+    """Parse the arguments and run the demo in its folder; an error ends it with code 1."""
     signal.pthread_sigmask(signal.SIG_SETMASK, ())
     folder, seconds, picture = Path(sys.argv[1]), float(sys.argv[2]), Path(sys.argv[3])
-    # Java keeps performance data among temporary files, which would remain after it is killed.
+    # Java keeps performance data in temporary files, which would remain after Java is killed.
     os.environ["JDK_JAVA_OPTIONS"] = f'-XX:-UsePerfData "-Djava.io.tmpdir={folder}"'
     os.environ["SPARK_SUBMIT_OPTS"] = f"{os.environ.get('SPARK_SUBMIT_OPTS', '')} {QUICK_JAVA}"
     os.environ["SPARK_LAUNCHER_OPTS"] = QUICK_JAVA

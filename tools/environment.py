@@ -30,12 +30,12 @@ PROGRAMS = "Scripts" if os.name == "nt" else "bin"
 BIN = ENVIRONMENT / PROGRAMS
 PYTHON = BIN / "python"
 
-# Measured. The packages are hard links into uv's cache if that is on the same disk; the cache has Spark's sources too.
+# Measured sizes. Packages are hard links into uv's cache if it is on the same disk; the cache also has Spark's sources.
 FETCHED_GB, ROOM_GB, CACHE_GB = 0.8, 1.5, 1.4
 
-# Most modules of the packages are never imported: Python compiles those that are.
+# Most modules of the packages are never imported; Python compiles those that are imported.
 PIP = ["-m", "pip", "--disable-pip-version-check", "install", "--quiet", "--no-compile"]
-# Spark is published as sources that only need to be packed: with the setuptools of the lock, not the newest one.
+# Spark is published as sources that must be packed, which is done with the setuptools of the lock file.
 BUILDS = ["--no-deps", "--no-build-isolation"]
 # uv does not read pip's settings, which machines behind a mirror need.
 UV_SETTINGS = {
@@ -55,7 +55,7 @@ def run(*command: str | Path, environment: dict[str, str] | None = None) -> int:
     """Run a program in the checkout; its output is not redirected."""
     sys.stdout.flush()
     variables = dict(os.environ if environment is None else environment)
-    # If it is set, every Python that Spark and the tests start would compile all of its modules again, for seconds.
+    # With this variable, each Python that Spark and the tests start would compile all modules again, for seconds.
     variables.pop("PYTHONDONTWRITEBYTECODE", None)
     return subprocess.run([str(part) for part in command], cwd=ROOT, env=variables).returncode
 
@@ -75,7 +75,7 @@ def become(*command: str | Path) -> NoReturn:
 
 
 def set_up(environment: Path, requirements: str) -> None:
-    """Create an environment unless it is up to date. An incomplete one has no stamp and is created again."""
+    """Create an environment unless it is up to date. An incomplete environment has no stamp and is created again."""
     stamp = environment / "made-from.txt"
     project = (ROOT / "pyproject.toml").read_text(encoding="utf-8")
     wanted = hashlib.sha256(f"{sys.version} {ROOT}{requirements}{project}".encode()).hexdigest()
@@ -91,9 +91,9 @@ def set_up(environment: Path, requirements: str) -> None:
             _install(python, *arguments)
 
     room = f"{ROOM_GB} GB of room here ({shutil.disk_usage(ROOT).free / 1e9:.0f} GB are free)"
-    tell(f"making {environment.name}: {room}; the first time {FETCHED_GB} GB to fetch and {CACHE_GB} GB in uv's cache")
+    tell(f"creating {environment.name}: {room}; the first time {FETCHED_GB} GB to fetch, {CACHE_GB} GB in uv's cache")
     if environment.exists():
-        tell("removing the old one")
+        tell("removing the old environment")
         shutil.rmtree(environment)
     tell(f"an empty environment of Python {sys.version.split()[0]}")
     venv.create(environment, with_pip=True)
@@ -152,18 +152,18 @@ def _uv_settings(python: Path) -> dict[str, str]:
     command = [str(python), "-m", "pip", "--disable-pip-version-check", "config", "list"]
     listed = subprocess.run(command, cwd=ROOT, capture_output=True, text=True).stdout
     found: dict[str, str] = {}
-    for place in ("global", "install", ":env:"):  # the later ones win
+    for place in ("global", "install", ":env:"):  # later sections win
         for name, value in re.findall(rf"^{place}\.([\w-]+)=('.*'|\".*\")$", listed, re.MULTILINE):
             if name in UV_SETTINGS:
                 words = str(ast.literal_eval(value)).split()
                 found[UV_SETTINGS[name]] = ("," if name == "find-links" else " ").join(words)
-    # Hashes identify the files: it does not matter which index has them.
+    # Hashes identify the files, so it does not matter which index they come from.
     # uv leaves locks among temporary files.
     return {"UV_INDEX_STRATEGY": "unsafe-best-match", **found, **os.environ, "TMPDIR": str(python.parents[1])}
 
 
 def _entries(requirements: str, *names: str) -> str:
-    """The entries of these packages, with their hashes."""
+    """The entries of these packages in a lock file, with their hashes."""
     return "".join(re.findall(rf"^(?:{'|'.join(names)})==.*\n(?: .*\n)+", requirements, re.MULTILINE))
 
 

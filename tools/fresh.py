@@ -1,12 +1,12 @@
 """Runs the commands of the README on clean machines: `python3 dev.py fresh`, as root on Debian.
 
 Each release of Debian has a root directory made with debootstrap, with Python, venv and git and nothing else that we
-use: no Java, no Maven, no compiler. The commands run in a copy of it, in a fresh clone of HEAD, by a user who is not
-root, in a folder with a space and a non-ASCII letter, with a umask that hides files from others, in a time zone whose
-offset is not a whole number of hours.
+use: no Java, no Maven, no compiler. The commands run in a copy of that directory, in a fresh clone of HEAD, by a user
+who is not root, in a folder with a space and a non-ASCII letter, with a umask that hides files from others, in a time
+zone whose offset is not a whole number of hours.
 
 apt and pip are used as this machine is configured to use them: mirror, proxies, certificates, files and variables.
-Mounts and processes of a run are in their own namespaces, so that none is left, however the run ends.
+Mounts and processes of a run are in namespaces of their own, so that none of them remains, however the run ends.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ SURROUNDINGS = {
 }
 # How this machine reaches packages; a folder of wheels does not exist in the new root.
 PASSED_ON = re.compile(r"PIP_(?!FIND_LINKS|CONFIG_FILE)\w+|UV_\w*INDEX\w*|SSL_CERT_\w+|(?i:\w+_proxy)")
-# Files of pytest (the last three runs), Java and uv, which always leave some.
+# Files that pytest (of its last three runs), Java and uv always leave behind.
 USUAL_LEFTOVERS = re.compile(r"pytest-of-.*|hsperfdata_.*|uv-.*\.lock")
 DEBOOTSTRAP_SCRIPTS = Path("/usr/share/debootstrap/scripts")
 CERTIFICATES = Path("etc/ssl/certs/ca-certificates.crt")
@@ -56,7 +56,7 @@ mount -t proc proc "$1/proc" && mount --rbind /dev "$1/dev" && mount -t tmpfs -o
 root=$1 user=$2; shift 2
 chroot --userspec="$user:$user" "$root" "$@"
 code=$?
-# A Java that was told to exit still removes its files; processes that continue after that end with the namespace.
+# A Java process that is exiting still removes its files; processes that run longer end with the namespace.
 for second in 1 2 3 4 5 6 7 8 9 10 11 12 13 14 15 16 17 18 19 20; do
     set -- "$root"/proc/[0-9]*
     [ $# -gt 1 ] || break
@@ -68,7 +68,7 @@ exit $code
 
 @dataclass(frozen=True)
 class Outcome:
-    """A line of the table at the end."""
+    """The result of one command on one release; a line of the table at the end."""
 
     release: str
     python: str

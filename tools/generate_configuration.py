@@ -35,7 +35,7 @@ Fluss's names, so a `server.yaml` written for an Apache Fluss coordinator or tab
 
 
 def render() -> str:
-    """The whole document."""
+    """Return the text of docs/configuration.md."""
     effective = [option for option in OPTIONS.values() if option.honoured]
     ignored = [option for option in OPTIONS.values() if not option.honoured]
     parts = [INTRODUCTION, *map(_row, effective)]

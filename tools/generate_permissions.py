@@ -1,6 +1,6 @@
 """Write the matrix of permissions into docs/security.md: `python -m tools.generate_permissions`.
 
-`tests/integration/test_permission_matrix.py` checks it against a server.
+`tests/integration/test_permission_matrix.py` checks the matrix against a server.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ def is_allowed(user: str, key: ApiKey, database: str) -> bool:
 
 
 def matrix() -> str:
-    """The table of all keys."""
+    """Return the matrix of all API keys as a Markdown table."""
     lines = [
         f"| key | permission | on | otherwise | {' | '.join(USERS)} |\n",
         f"|---|---|---|---|{'---|' * len(USERS)}\n",
@@ -60,7 +60,7 @@ def _otherwise(rule: Rule) -> str:
 
 
 def render(document: str) -> str:
-    """Return the document with a new matrix."""
+    """Return the document with its matrix replaced by the current one."""
     before, rest = document.split(BEGIN)
     return before + BEGIN + "\n" + matrix() + "\n" + END + rest.split(END)[1]
 

@@ -3,8 +3,8 @@
 `fluss_api.proto` is Apache Fluss's protocol, the others are this project's extensions of it.
 
 Generated code runs on protobuf runtimes of its own version and newer. The package allows runtimes from 6.31 on, so the
-compiler must be that of 6.31: `grpcio-tools` 1.73.1. If another version is installed, `uv` fetches that one for this
-run only. `compiled_descriptor` works with every compiler version; the test suite uses it to prove that the checked-in
+compiler must be that of 6.31: `grpcio-tools` 1.73.1. If another version is installed, `uv` fetches 1.73.1 for this run
+only. `compiled_descriptor` works with every compiler version; the test suite uses it to prove that the checked-in
 modules match the `.proto` files.
 """
 
@@ -41,7 +41,7 @@ def generator_command() -> list[str]:
 
 
 def generate(output_root: Path = SOURCE_ROOT) -> None:
-    """Write the module and its stub below `output_root`."""
+    """Write the module and the stub of each `.proto` file below `output_root`."""
     options = [f"--proto_path={SOURCE_ROOT}", f"--python_out={output_root}", f"--pyi_out={output_root}"]
     subprocess.run([*generator_command(), *options, *map(str, PROTO_FILES)], check=True)
 

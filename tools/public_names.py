@@ -40,15 +40,15 @@ AIO = "aio"
 
 @dataclass(frozen=True)
 class PublicName:
-    """A name that users may write. `words` are the ways to write its last part; a test has to have one of them."""
+    """A name that users may write. `words` are the spellings of its last part, one of which a test must contain."""
 
     name: str
     words: frozenset[str]
     owners: frozenset[str] = frozenset()
-    """Classes that have it as a member; empty for a name that is not a member."""
+    """The classes that have the name as a member; empty if it is no member."""
     code: CodeType | None = None
     is_aio: bool = False
-    """Only `fluss.aio` has it: a test must use that."""
+    """True if only `fluss.aio` has the name, so that a test must use that module."""
 
     @property
     def body_lines(self) -> frozenset[int]:
@@ -83,7 +83,7 @@ def _is_member(owner: type, name: str, value: object) -> bool:
 
 
 def _members(owner: type) -> Iterator[tuple[type, str, object]]:
-    """Members with the class of ours that defines them, the nearest one."""
+    """The members of a class, each with the nearest class of this project that defines it."""
     seen: set[str] = set()
     for base in owner.__mro__:
         if not base.__module__.startswith("fluss"):
@@ -122,7 +122,7 @@ def api_names() -> list[PublicName]:
 
 
 def same_spelling(key: str) -> str:
-    """Keys of options are compared as `Config` does it."""
+    """The key of an option in the form in which `Config` compares keys."""
     return re.sub(r"[-_]", ".", key.lower())
 
 
@@ -140,7 +140,7 @@ def option_names() -> list[PublicName]:
 
 
 def command_names(parser: argparse.ArgumentParser | None = None, before: str = "fluss") -> list[PublicName]:
-    """The sub-commands, down to the last level."""
+    """The subcommands of `fluss`, down to the last level."""
     names = []
     for action in (build_parser() if parser is None else parser)._actions:
         if isinstance(action, argparse._SubParsersAction):
@@ -159,12 +159,12 @@ class Usage:
 
     @property
     def all(self) -> frozenset[str]:
-        """Either."""
+        """The names in the code and the words in the strings."""
         return self.names | self.texts
 
 
 def usage_of(code: str) -> Usage:
-    """Look at a piece of Python."""
+    """Return the names and words in the source of a Python file."""
     names: set[str] = set()
     texts: set[str] = set()
     for node in ast.walk(ast.parse(code)):

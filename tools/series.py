@@ -1,7 +1,7 @@
 """`python3 dev.py series [--runs 5] [--busy 2] [--lane gate|fast|all]`: runs the gate repeatedly, in clean clones.
 
-A gate that fails by chance costs three hours each time, so the chance is measured: every run has its own clone and
-environment, the last `--busy` runs have four busy processes beside them. The table at the end lists the failed tests.
+A gate that fails by chance costs three hours each time, so the chance is measured. Every run has its own clone and
+environment, and four busy processes run beside the last `--busy` runs. The table at the end lists the failed tests.
 All runs are of the commit that is HEAD when the first begins; if all are green, it is noted as green in this checkout.
 `--keep DIR` keeps the output of the runs.
 
@@ -35,7 +35,7 @@ LANE_OPTIONS = {"gate": [], "fast": ["--fast"], "all": ["--all"]}
 
 @contextlib.contextmanager
 def busy(count: int) -> Iterator[None]:
-    """Run this many processes that use all processor time they get."""
+    """Run `count` processes that use all the processor time they can get."""
     processes = [subprocess.Popen([sys.executable, "-c", "while True: pass"]) for _ in range(count)]
     try:
         yield
@@ -47,7 +47,7 @@ def busy(count: int) -> Iterator[None]:
 
 @contextlib.contextmanager
 def clean_clone(commit: str) -> Iterator[Path]:
-    """A clone with that commit, next to the same folders as the checkout."""
+    """A clone of the repository at `commit`, with the same neighbouring folders as the checkout."""
     folder = Path(tempfile.mkdtemp(prefix="fluss-series-"))
     try:
         subprocess.run(["git", "clone", "--quiet", str(ROOT), str(folder / "main")], check=True)
@@ -70,13 +70,13 @@ def one_run(command: list[str], folder: Path, log: Path) -> tuple[int, float, st
 
 
 def main(arguments: list[str]) -> int:
-    """Run, count, print the table."""
+    """Run the gate or one test repeatedly, count the failures, and print the table."""
     parser = argparse.ArgumentParser(prog="dev.py series")
     parser.add_argument("--runs", type=int, default=5)
-    parser.add_argument("--busy", type=int, default=2, help="how many of them have busy processes beside them")
+    parser.add_argument("--busy", type=int, default=2, help="number of runs with busy processes beside them")
     parser.add_argument("--lane", choices=LANE_OPTIONS, default="gate")
-    parser.add_argument("--only", metavar="TEST", help="this test alone, in this checkout")
-    parser.add_argument("--keep", type=Path, metavar="DIR", help="where the output of the runs is kept")
+    parser.add_argument("--only", metavar="TEST", help="run only this test, in this checkout")
+    parser.add_argument("--keep", type=Path, metavar="DIR", help="keep the output of the runs in this folder")
     options = parser.parse_args(arguments)
     logs = options.keep or Path(tempfile.mkdtemp(prefix="fluss-series-logs-"))
     logs.mkdir(parents=True, exist_ok=True)

@@ -7,8 +7,8 @@
     python3 dev.py test PATH ...   arguments of pytest: these tests, in one process, whatever their lane
 
 ruff and mypy run beside pytest, whose closing line is the last line unless they fail; `--all` runs pytest in several
-environments, and repeats the closing lines of all of them at the end. A green gate on a clean tree notes its commit in
-`.git/last-green`.
+environments, and repeats the closing lines of all of them at the end. After a green gate on a clean tree the commit is
+written to `.git/last-green`.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ class StaticChecks:
 
     def _run(self) -> None:
         folders = [folder for folder in CHECKED_FOLDERS if (ROOT / folder).exists()]
-        # mypy's cache of another clone of the same files is valid here too.
+        # The cache of mypy is shared by all clones: entries for the same files are valid in each of them.
         cache = CACHE / f"mypy-{sys.version_info.major}.{sys.version_info.minor}"
         checks: dict[str, list[str | Path]] = {
             "ruff check": [BIN / "ruff", "check", "--quiet", *folders],
@@ -76,7 +76,7 @@ class StaticChecks:
 
 @contextlib.contextmanager
 def alone_with(cache: Path) -> Iterator[None]:
-    """Lock mypy's cache: it is a database that two runs at once would find locked."""
+    """Lock mypy's cache, because mypy fails if another run has its database open."""
     cache.mkdir(parents=True, exist_ok=True)
     with (cache / "lock").open("a") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
@@ -87,7 +87,7 @@ def main(arguments: list[str], more: Callable[[], int]) -> int:
     """Run a lane, or the given tests. `more` runs what only `--all` has, in other environments."""
     chosen = [lane for option, lane in LANES.items() if option in arguments]
     if len(chosen) > 1:
-        raise SystemExit("dev.py: --fast and --all cannot be used together")
+        raise SystemExit("dev.py: --fast and --all cannot be used together: give one of them, or none for the gate")
     lane = chosen[0] if chosen else "gate"
     given = [argument for argument in arguments if argument not in LANES]
     only_some = any(argument != "--times" for argument in given)
@@ -162,12 +162,12 @@ def since_last_green() -> str:
 
 
 def clean_commit() -> str:
-    """HEAD, or nothing if the tree has changes."""
+    """The commit of HEAD, or an empty string if the tree has changes."""
     return "" if _git("status", "--porcelain") else _git("rev-parse", "HEAD")
 
 
 def note_green(commit: str) -> None:
-    """Note the tested commit; nothing for a tree with changes."""
+    """Write the tested commit to `.git/last-green`; do nothing for a tree with changes."""
     note = _note()
     if note is not None and commit:
         note.write_text(commit + "\n")

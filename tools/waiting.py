@@ -1,9 +1,9 @@
-"""How tests wait: for conditions, with one generous deadline for all, and never for a time to pass.
+"""Waiting in tests: for a condition, with one generous deadline for all, and never for a time to pass.
 
-A deadline here is no statement about speed. It only ends a test that would wait without end, so it is far longer than
-anything takes on a busy machine. `FLUSS_TEST_PATIENCE` is a factor for all of them, for machines that are slower still:
-`FLUSS_TEST_PATIENCE=4 python3 dev.py test`. The two functions that wait apply it to what they are given; whatever waits
-by other means (a subprocess, a future, a thread that is joined) takes its time-out from `patience`.
+A deadline here says nothing about speed. It only ends a test that would wait forever, so it is far longer than anything
+takes on a busy machine. For slower machines `FLUSS_TEST_PATIENCE` is a factor for all deadlines: `FLUSS_TEST_PATIENCE=4
+python3 dev.py test`. `wait_until` and `eventually` apply it to the deadlines that they are given. Code that waits by
+other means (a subprocess, a future, a thread that is joined) takes its time-out from `patience`.
 
 Nothing outside the standard library is imported: the worker of the pyfluss cases runs in another environment.
 """
@@ -26,7 +26,7 @@ T = TypeVar("T")
 
 
 def patience(seconds: float) -> float:
-    """A time-out that is only there for tests that hang, made longer or shorter for this machine."""
+    """A time-out that only ends tests that hang, multiplied by the factor for this machine."""
     return seconds * FACTOR
 
 
@@ -37,9 +37,9 @@ def wait_until(
     *,
     seen: Callable[[], object] | None = None,
 ) -> T:
-    """Ask until the answer is true, and return it; AssertionError says what never came and what was seen instead.
+    """Call `condition` until its result is true, and return the result.
 
-    `seen` describes the state of affairs, where the answer of the condition alone says too little.
+    After the deadline, AssertionError with `what` and the last result; `seen` describes the state for this message.
     """
     wait = _Wait(what, deadline_seconds, seen)
     while not (answer := condition()):
@@ -55,7 +55,7 @@ async def eventually(
     *,
     seen: Callable[[], object] | None = None,
 ) -> None:
-    """The same in a coroutine; the condition may be one too. The loop runs between two questions."""
+    """Wait like `wait_until`, in a coroutine. The condition may be a coroutine too; the loop runs between two calls."""
     wait = _Wait(what, deadline_seconds, seen)
     while True:
         answer = condition()
@@ -77,7 +77,7 @@ class _Wait:
         self._seconds = patience(deadline_seconds)
 
     def check(self, answer: object) -> None:
-        """Fail if the time is up."""
+        """Raise AssertionError if the deadline has passed."""
         passed = time.monotonic() - self._start
         if passed < self._seconds:
             return

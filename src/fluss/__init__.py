@@ -1,7 +1,10 @@
-"""Streaming tables for Python and Spark.
+"""Streaming tables for Python and Spark. This module has the public names; ``__all__`` lists them.
 
-This package is called ``fluss`` as in the documentation of Apache Fluss; the published client pyfluss has the same
+This package is called ``fluss`` as in the documentation of Apache Fluss. The published client pyfluss has the same
 import name, so the two need environments of their own.
+
+Programs import it; inside the package only ``aio``, ``spark`` and ``cli`` may. Start with ``api.connection`` for the
+client and with ``server.process`` for the server; docs/architecture.md shows how the folders depend on each other.
 """
 
 from __future__ import annotations

@@ -1,10 +1,11 @@
 """A real Apache Fluss 0.9.1 cluster on loopback: ZooKeeper, one coordinator, one tablet server or several.
 
 The published jar is fetched with Maven into the folder of `tools.peers.cache`. Each of the processes has a plaintext
-listener FLUSS and, except ZooKeeper, a listener CLIENT that wants SASL/PLAIN. The processes are ended by their own ids,
-with ZooKeeper last.
+listener FLUSS and, except ZooKeeper, a listener CLIENT that requires SASL/PLAIN. The processes are ended by their own
+ids, ZooKeeper last.
 
-By hand: `python -m tools.peers.apache_fluss [tablets=3]` starts one, prints its addresses, serves until Ctrl-C.
+By hand: `python -m tools.peers.apache_fluss [tablets=3]` starts a cluster, prints its addresses, and serves until
+Ctrl-C.
 """
 
 from __future__ import annotations
@@ -32,8 +33,8 @@ VERSION = "0.9.1"
 START_TIMEOUT_SECONDS = patience(90.0)
 STOP_TIMEOUT_SECONDS = patience(15.0)
 
-# A ceiling for the heaps when the cluster only serves tests; benchmarks run with the defaults of the Java machine.
-# ZooKeeper then does not wait for the disk either: servers end when a busy one costs them their sessions.
+# For clusters of tests: small heaps, and a ZooKeeper that does not wait for the disk, because servers end if a busy
+# disk costs them their sessions. Benchmarks run with the defaults of the Java machine.
 SMALL_HEAP = ("-Xmx384m", "-XX:TieredStopAtLevel=1", "-Dzookeeper.forceSync=no")
 
 _OPENED_MODULES = (
@@ -52,11 +53,11 @@ _GET_METADATA_FRAME = bytes.fromhex("0000000803f4000000000001")
 
 
 def library() -> Path:
-    """The folder with the jars, fetched on the first call; `PeerMissingError` says why it cannot be had."""
+    """The folder with the jars, fetched on the first call; `PeerMissingError` with the reason if that is impossible."""
     if shutil.which("java") is None:
-        raise PeerMissingError("Apache Fluss needs Java 17 or newer: no `java` on the path")
+        raise PeerMissingError("Apache Fluss needs Java 17 or newer, but there is no `java` on the PATH")
     if shutil.which("mvn") is None:
-        raise PeerMissingError("Apache Fluss is fetched with Maven: no `mvn` on the path")
+        raise PeerMissingError("Apache Fluss is fetched with Maven, but there is no `mvn` on the PATH")
 
     def fetch(folder: Path) -> None:
         pom = Path(__file__).with_name("apache_fluss_pom.xml")
@@ -66,7 +67,7 @@ def library() -> Path:
             f"Apache Fluss {VERSION} could not be fetched with Maven",
         )
         if not list(folder.glob("fluss-server-*.jar")):
-            raise PeerMissingError(f"Maven ended well, but there is no fluss-server jar in {folder}")
+            raise PeerMissingError(f"Maven succeeded, but there is no fluss-server jar in {folder}")
 
     return make_once(f"apache-fluss-{VERSION}", fetch)
 
@@ -78,8 +79,8 @@ RUNNING: list[ApacheFluss] = []
 class ApacheFluss:
     """One cluster. `start()` returns when its tablet servers are registered; `stop()` ends what `start()` began.
 
-    Tablet servers have the numbers from 0 on, which are their ids. Several keep a replica of every bucket each, unless
-    the configuration says otherwise.
+    Tablet servers are numbered from 0, and these numbers are their ids. Each of them has a replica of every bucket,
+    unless the configuration sets another replication factor.
     """
 
     def __init__(
@@ -90,14 +91,14 @@ class ApacheFluss:
         java_options: Sequence[str] = SMALL_HEAP,
         tablets: int = 1,
     ) -> None:
-        self._library = library()  # may raise: nothing is made before it
+        self._library = library()  # may raise, so it comes before anything is created
         self._own_directory = directory is None
         self.directory = directory or Path(tempfile.mkdtemp(prefix="apache-fluss-"))
         self._config = dict(config or {})
         self._java_options = tuple(java_options)
         self._processes: dict[str, subprocess.Popen[bytes]] = {}
         self._coordinator_log_read = 0
-        self.healed = 0  # how often
+        self.healed = 0  # the number of times that `heal` had to restart processes
         zookeeper, *ports = free_ports(3 + 2 * tablets)
         self._zookeeper_port = zookeeper
         self._coordinator_ports, *self._tablet_ports = zip(ports[::2], ports[1::2], strict=True)
@@ -110,7 +111,7 @@ class ApacheFluss:
 
     @property
     def sasl_bootstrap_servers(self) -> str:
-        """The address of the coordinator that wants SASL/PLAIN."""
+        """The address of the coordinator's listener that requires SASL/PLAIN."""
         return f"127.0.0.1:{self._coordinator_ports[1]}"
 
     @property
@@ -128,7 +129,7 @@ class ApacheFluss:
         self.wait_until_ready()
 
     def _wait_for_zookeeper(self) -> None:
-        """Who connects while it still loads its data may not hear from it for a minute, and then ends."""
+        """Wait until ZooKeeper serves: a server that connects earlier may get no answer for a minute, and then ends."""
         deadline = time.monotonic() + START_TIMEOUT_SECONDS
         while not _serves_as_zookeeper(self._zookeeper_port):
             self._fail_if_a_process_ended()
@@ -148,12 +149,12 @@ class ApacheFluss:
                 time.sleep(0.05)
 
     def is_lost(self) -> bool:
-        """Whether a process has ended by itself, or the coordinator has lost its way since it was last healed.
+        """True if a process has ended by itself, or the coordinator has been stuck since the last `heal`.
 
-        Coordinator and tablet end when ZooKeeper's disk is so busy that they lose their sessions.
+        Coordinator and tablet servers end when ZooKeeper's disk is so busy that they lose their sessions.
 
-        When 0.9.1 hears of a new partition before it hears of the partition's table, it stumbles over the missing table
-        and leaves a request half made. From then on it refuses to make another one, so no bucket gets a leader.
+        If the coordinator of 0.9.1 is notified of a new partition before the partition's table, it fails on the missing
+        table and leaves a request half built. After that it refuses to build others, so no bucket gets a leader.
         """
         if any(process.poll() is not None for process in self._processes.values()):
             return True
@@ -162,11 +163,11 @@ class ApacheFluss:
             return _LOST_COORDINATOR in lines.read()
 
     def heal(self) -> None:
-        """Start what has ended again, and the coordinator if it has lost its way."""
+        """If `is_lost`, start the processes that have ended again, and restart the coordinator."""
         if not self.is_lost():
             return
         self.healed += 1
-        self._processes["coordinator"].terminate()  # a killed one would keep its place in ZooKeeper for a while
+        self._processes["coordinator"].terminate()  # a killed one would stay registered in ZooKeeper for a while
         self._processes["coordinator"].wait(START_TIMEOUT_SECONDS)
         self._coordinator_log_read = (self.directory / "coordinator.log").stat().st_size
         for name in self._programs:
@@ -180,22 +181,23 @@ class ApacheFluss:
         self.start_tablet()
 
     def stop_tablet(self) -> None:
-        """A clean stop: after a kill a lone replica of 0.9.1 does not serve its old rows again within a minute."""
+        """Stop the first tablet server cleanly: after a kill, a lone replica of 0.9.1 needs over a minute to serve."""
         process = self._processes.pop(_tablet(0))
         process.terminate()
         process.wait()
         self.wait_until_ready()
 
     def kill_tablet(self, number: int) -> None:
-        """End a tablet server with `kill -9`; the others hear of it when its session with ZooKeeper is over."""
+        """End a tablet server with `kill -9`; the other servers notice when its session with ZooKeeper has expired."""
         process = self._processes.pop(_tablet(number))
         process.kill()
         process.wait()
 
     def start_tablet(self, number: int = 0) -> None:
-        """Start a tablet server that is away, on the same ports and data; nothing happens if it runs.
+        """Start a tablet server that is stopped, on the same ports and data; do nothing if it runs.
 
-        Waits until the coordinator has missed it: if it came back earlier, it would not be told which buckets it leads.
+        Waits until the coordinator has noticed the stop: otherwise it would not send the server the buckets that it
+        leads.
         """
         if _tablet(number) not in self._processes:
             self.wait_until_ready()
@@ -211,7 +213,7 @@ class ApacheFluss:
             process = self._processes.pop(name, None)
             if process is None:
                 continue
-            process.kill()  # nothing of this cluster is kept: no reason to wait for its clean stop
+            process.kill()  # nothing of this cluster is kept, so it need not stop cleanly
             process.wait(STOP_TIMEOUT_SECONDS)
         if self._own_directory:
             shutil.rmtree(self.directory, ignore_errors=True)
@@ -271,7 +273,7 @@ class ApacheFluss:
         }
         tablet_only = {
             "kv.snapshot.interval": "30s",
-            # Where no other server could take its buckets, asking for one repeatedly is a waste of time.
+            # A server that stops asks repeatedly for another one to take its buckets, even if there is none.
             "tablet-server.controlled-shutdown.retry-interval": "10ms",
         }
         coordinator = {**common, **self._config, "bind.listeners": _listeners(self._coordinator_ports)}
@@ -311,7 +313,7 @@ def _serves_as_zookeeper(port: int) -> bool:
 
 
 def _listed_tablet_servers(port: int) -> int:
-    """Ask for the cluster metadata with a raw frame: this module must not depend on any client under test."""
+    """The number of tablet servers that a server lists, from a raw frame: no client under test is used here."""
     try:
         with socket.create_connection(("127.0.0.1", port), timeout=2) as connection:
             connection.sendall(_GET_METADATA_FRAME)

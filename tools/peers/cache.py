@@ -1,7 +1,7 @@
-"""Where the peers of the tests live, and how the things fetched into that folder are made exactly once.
+"""The folder of the peers of the tests, and a way to fetch or create each of them exactly once.
 
-They are in a cache of the user, not in the checkout: every clone finds them. The folder may be deleted at any time,
-everything in it is fetched or made again. Names have versions in them, so that old and new checkouts can share it.
+The folder is in the user's cache and not in the checkout, so that every clone finds it. It may be deleted at any time:
+everything in it is fetched or created again. Names contain versions, so that old and new checkouts can share it.
 """
 
 from __future__ import annotations
@@ -18,26 +18,28 @@ from pathlib import Path
 CHECKOUT = Path(__file__).resolve().parents[2]
 
 FETCH_TIMEOUT_SECONDS = 300
-# What is not published today may be published tomorrow.
+# A peer that is not published today may be published tomorrow.
 ABSENT_SECONDS = 24 * 3600
 
 
 class PeerMissingError(Exception):
-    """A peer cannot be had on this machine; the text says what is missing and why (it becomes the skip reason)."""
+    """A peer is not available on this machine. The message states what is missing and why, and is the skip reason."""
 
 
 class PeerAbsentError(PeerMissingError):
-    """This peer is not published for this machine; asking again soon is a waste of time."""
+    """A peer is not published for this machine, so it is not asked for again during `ABSENT_SECONDS`."""
 
 
 def peers_folder() -> Path:
-    """The cache, made if need be: `FLUSS_TEST_CACHE`, or `flusspy-tests` where the user's programs have theirs."""
+    """The cache folder, created if missing: `FLUSS_TEST_CACHE`, or `flusspy-tests` in the user's cache folder."""
     given = os.environ.get("FLUSS_TEST_CACHE")
     try:
         folder = Path(given).absolute() if given else _user_cache() / "flusspy-tests"
         folder.mkdir(parents=True, exist_ok=True)
     except (OSError, RuntimeError) as error:  # RuntimeError: a user without a home
-        raise PeerMissingError(f"no folder for what tests fetch: {error}; set FLUSS_TEST_CACHE") from error
+        raise PeerMissingError(
+            f"the folder for files that tests fetch cannot be created: {error}; set FLUSS_TEST_CACHE"
+        ) from error
     return folder
 
 
@@ -48,16 +50,16 @@ def _user_cache() -> Path:
 
 @contextlib.contextmanager
 def _exclusive(path: Path) -> Iterator[None]:
-    """Let one process at a time make a peer: several test runs share the cache."""
+    """Lock the creation of a peer, because several test runs share the cache."""
     with path.open("w") as handle:
         fcntl.flock(handle, fcntl.LOCK_EX)
         yield
 
 
 def make_once(name: str, make: Callable[[Path], None], proof: str = ".") -> Path:
-    """The folder NAME of the cache, filled by `make` if that did not succeed before or if `proof` is gone from it.
+    """The folder `name` of the cache, filled by `make` unless an earlier call succeeded and `proof` is still in it.
 
-    A marker file is written last, so that a folder whose making was interrupted is made again.
+    A marker file is written last, so that a folder whose creation was interrupted is created again.
     """
     peers = peers_folder()
     folder = peers / name
@@ -95,14 +97,14 @@ def run_fetch(command: Sequence[str], what: str) -> None:
 
 
 def fail_if_not_fetched(done: subprocess.CompletedProcess[str], what: str) -> None:
-    """A `PeerMissingError` with the end of the output, unless the command ended well."""
+    """Raise `PeerMissingError` with the end of the output if the command failed."""
     if done.returncode != 0:
         last_lines = " | ".join(line for line in done.stdout.splitlines()[-4:] if line.strip())
         raise PeerMissingError(f"{what}: {done.args[0]} ended with code {done.returncode}: {last_lines}")
 
 
 def run_quietly(command: Sequence[str], what: str) -> subprocess.CompletedProcess[str]:
-    """Run a command with a time limit; what it prints is in the result."""
+    """Run a command with a time limit; the result has its output."""
     try:
         return subprocess.run(
             command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, timeout=FETCH_TIMEOUT_SECONDS

@@ -11,26 +11,29 @@ PYFLUSS_VERSION = "1.0.0"
 
 
 def pyfluss_python() -> Path:
-    """The interpreter of the environment with pyfluss, made on the first call; may raise `PeerMissingError`."""
+    """The interpreter of the environment with pyfluss, created on the first call; may raise `PeerMissingError`."""
     interpreter = f"{sys.version_info.major}.{sys.version_info.minor}"
 
     def make(folder: Path) -> None:
-        run_fetch([sys.executable, "-m", "venv", "--clear", str(folder)], "no virtual environment for pyfluss")
+        run_fetch(
+            [sys.executable, "-m", "venv", "--clear", str(folder)],
+            "the virtual environment for pyfluss cannot be created",
+        )
         python = str(folder / "bin" / "python")
-        # Its sources need a compiler for Rust, and minutes.
+        # No sources: they need a Rust compiler, and take minutes to build.
         options = ["--quiet", "--disable-pip-version-check", "--only-binary", ":all:"]
         packages = [f"pyfluss=={PYFLUSS_VERSION}", "pyarrow", "pandas"]
         what = f"pip could not fetch pyfluss {PYFLUSS_VERSION}"
         done = run_quietly([python, "-m", "pip", "install", *options, *packages], what)
         if is_without_wheel(done.stdout):
-            raise PeerAbsentError(f"no wheel of pyfluss {PYFLUSS_VERSION} for Python {interpreter}")
+            raise PeerAbsentError(f"there is no wheel of pyfluss {PYFLUSS_VERSION} for Python {interpreter}")
         fail_if_not_fetched(done, what)
-        run_fetch([python, "-c", "import fluss, pandas, pyarrow; fluss.FlussConnection"], "pyfluss does not import")
+        run_fetch([python, "-c", "import fluss, pandas, pyarrow; fluss.FlussConnection"], "pyfluss cannot be imported")
 
-    # A link to an interpreter that the user has removed since is no proof: such an environment is made again.
+    # If the user has removed the interpreter, the link to it is broken, and the environment is created again.
     return make_once(f"pyfluss-{PYFLUSS_VERSION}-python{interpreter}", make, "bin/python") / "bin" / "python"
 
 
 def is_without_wheel(printed: str) -> bool:
-    """Whether pip says that an index has no file for us; without a network it says so too, but after retries."""
+    """True if pip reports that an index has no file for us. Without a network it reports the same, after retries."""
     return f"No matching distribution found for pyfluss=={PYFLUSS_VERSION}" in printed and "Retrying" not in printed

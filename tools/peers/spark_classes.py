@@ -1,13 +1,13 @@
-"""An archive of classes for the Java machines of Spark, which read 300 jar files otherwise.
+"""An archive of classes for the Java processes of Spark, which otherwise read 300 jar files.
 
 Two thirds of the processor time until a session of Spark answers go into finding, reading and checking classes. Java
-can keep them as they are in memory (class data sharing). An archive belongs to one Java and to jar files at one place
-with one time stamp, so tests have a home of Spark of their own in the cache: hard links to the jar files of PySpark,
-for all clones of this repository alike.
+can store them in the form that they have in memory (class data sharing). An archive is valid for one Java and for jar
+files with the same path and time stamp, so tests have a Spark home of their own in the cache: hard links to the jar
+files of PySpark, which all clones of this repository share.
 
-`python -m tools.peers.spark_classes` makes the archive that is missing: a small program loads what tests need, and
-Java writes it down at its end. The lanes with Spark do that beside the tests (tools/testing.py); a Java machine that
-starts earlier, or does not like the archive, reads the jar files as usual.
+`python -m tools.peers.spark_classes` creates the archive if it is missing: a small program loads the classes that tests
+need, and Java writes them to a file when it ends. The lanes with Spark do that beside the tests (tools/testing.py). A
+Java process that starts earlier, or rejects the archive, reads the jar files as usual.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ OPTIONS_VARIABLE = "SPARK_SUBMIT_OPTS"
 HOME_VARIABLE = "SPARK_HOME"
 ARCHIVE = "classes.jsa"
 QUIET = "-Xlog:disable -Xlog:all=error:stderr"
-"""Java says on standard output what it does not like about an archive."""
+"""Options of Java that keep complaints about an archive away from standard output."""
 JAVA_SECONDS = 120.0
 
 
@@ -45,13 +45,13 @@ def spark_home() -> Path:
 
 
 def archive_name(home: Path) -> str:
-    """The folder in the cache for the classes in that home and the Java of this machine."""
+    """The name of the cache folder for the classes of a Spark home and the Java of this machine."""
     from fluss.spark.java.java_runtime import find_java_home
 
     given = os.environ.get("JAVA_HOME")
     found = find_java_home()
     if given is not None:
-        os.environ["JAVA_HOME"] = given  # looking for Java may take it away
+        os.environ["JAVA_HOME"] = given  # the search for Java may remove it
     java = str(found / "bin" / "java") if found is not None else str(shutil.which("java"))
     said = subprocess.run([java, "-version"], capture_output=True, text=True, timeout=JAVA_SECONDS).stderr
     version = "".join(line for line in said.splitlines(keepends=True) if not line.startswith("NOTE: Picked up"))
@@ -59,7 +59,7 @@ def archive_name(home: Path) -> str:
 
 
 def make_archive() -> Path:
-    """The archive, made if it is not there."""
+    """The path of the archive, which is created if it is missing."""
     home = spark_home()
 
     def make(folder: Path) -> None:
@@ -68,13 +68,13 @@ def make_archive() -> Path:
         os.environ[OPTIONS_VARIABLE] = f"-XX:ArchiveClassesAtExit={made} {QUIET}"
         _load_classes(folder / "work")
         shutil.rmtree(folder / "work")
-        made.rename(folder / ARCHIVE)  # in one step: others may start with it at any moment
+        made.rename(folder / ARCHIVE)  # in one step, because other processes may open it at any moment
 
     return make_once(archive_name(home), make, proof=ARCHIVE) / ARCHIVE
 
 
 def _load_classes(folder: Path) -> None:
-    """What most tests of Spark do: SQL, reads and writes in batches and in a stream."""
+    """Load classes by doing what most tests of Spark do: SQL, reads and writes in batches and in a stream."""
     from pyspark import SparkContext
 
     import fluss
@@ -105,7 +105,7 @@ def _load_classes(folder: Path) -> None:
         spark.stop()
         gateway: Any = SparkContext._gateway
         gateway.shutdown()
-        gateway.proc.stdin.close()  # at which Java ends, and writes the archive
+        gateway.proc.stdin.close()  # then Java ends, and writes the archive
         gateway.proc.wait(JAVA_SECONDS)
 
 

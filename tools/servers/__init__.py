@@ -1,4 +1,4 @@
-"""`fluss server` as a process, and what talks to it below the client: for tests, benchmarks and tools alike.
+"""`fluss server` as a process, and a client on the level of the wire protocol, for tests, benchmarks and tools.
 
 Start with `server_process` and `wire_client`. Imports nothing of `tests`, and no pytest.
 """

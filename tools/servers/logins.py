@@ -1,4 +1,4 @@
-"""The users of servers under test, and the settings of a server that wants a login from them."""
+"""The users of servers under test, and the settings of a server that requires them to log in."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ def jaas_config(users: Mapping[str, str] = USERS) -> str:
     return f"org.apache.fluss.security.auth.sasl.plain.PlainLoginModule required {entries};"
 
 
-# A plaintext listener FLUSS, on which everything is allowed, and a listener CLIENT that wants a login.
+# A plaintext listener FLUSS, on which everything is allowed, and a listener CLIENT that requires a login.
 TWO_LISTENERS = {
     "bind.listeners": "FLUSS://127.0.0.1:0, CLIENT://127.0.0.1:0",
     "internal.listener.name": "FLUSS",

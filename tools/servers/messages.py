@@ -78,7 +78,7 @@ def alter_properties(name: str, changes: Mapping[str, str | None], **more: Any) 
 
 
 def config_change(key: str, value: str | None, operation: int | None = None) -> pb.PbAlterConfig:
-    """SET, or DELETE for None, or another operation."""
+    """A change of one option: by default SET, or DELETE if the value is None."""
     return pb.PbAlterConfig(
         config_key=key, config_value=value, op_type=operation if operation is not None else int(value is None)
     )

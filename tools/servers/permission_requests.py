@@ -1,7 +1,7 @@
-"""One request for every API key about a table of a database: what the matrix of permissions is tried with.
+"""One request for every API key, about a table of a database: the requests by which the permission matrix is tested.
 
-None of them destroys what the others need, no matter which user sends it: they name nothing that can be dropped, bring
-no rows, and what they change is changed back or does not matter. A key without a request here fails the test of the
+No request destroys what another one needs, whichever user sends it: they name nothing that can be dropped, contain no
+rows, and change only what is changed back or does not matter. A key without a request here fails the test of the
 matrix.
 """
 
@@ -24,11 +24,11 @@ VICTIM = "victim"
 DATABASE_TYPE, ALLOW, READ, ANY = 3, 2, 3, 1
 
 Build = Callable[[str, int], Message]
-"""Database and table id -> request."""
+"""A function from database and table id to a request."""
 
 
 def victims_acl(database: str) -> pb.PbAclInfo:
-    """A permission that can be given and taken without changing anybody's in the test."""
+    """A permission that can be granted and revoked without affecting the users of the test."""
     return pb.PbAclInfo(
         resource_name=database,
         resource_type=DATABASE_TYPE,
@@ -52,19 +52,19 @@ def _acl_filter(database: str) -> pb.PbAclFilter:
 
 
 def producer(database: str) -> str:
-    """The producer whose offsets are in the test."""
+    """The id of the producer whose offsets the test uses."""
     return f"producer-{database}"
 
 
 def offsets(database: str, table: int) -> pb.RegisterProducerOffsetsRequest:
-    """Register offsets of the table."""
+    """A request that registers offsets of the table."""
     return pb.RegisterProducerOffsetsRequest(
         producer_id=producer(database), table_offsets=[pb.PbProducerTableOffsets(table_id=table)]
     )
 
 
 def _staged(kind: type[Any], **more: Any) -> Build:
-    # A transaction of its own each time: it belongs to the first user who writes to it.
+    # Each request has its own transaction, because a transaction belongs to the first user who writes to it.
     return lambda _, table: kind(table_id=table, transaction=uuid4().hex, **more)
 
 
@@ -115,7 +115,7 @@ def _of_cluster(kind: type[Any], **more: Any) -> Build:
 REQUESTS: dict[ApiKey, Build] = {
     ApiKey.CREATE_DATABASE: _of_cluster(pb.CreateDatabaseRequest, database_name="third", ignore_if_exists=True),
     ApiKey.ALTER_DATABASE: _of_database(pb.AlterDatabaseRequest, ignore_if_not_exists=False),
-    # Refused for everybody who may: it is not empty.
+    # Users with the permission are refused too, because the database is not empty.
     ApiKey.DROP_DATABASE: _of_database(pb.DropDatabaseRequest, ignore_if_not_exists=False, cascade=False),
     ApiKey.LIST_DATABASES: _of_cluster(pb.ListDatabasesRequest),
     ApiKey.DATABASE_EXISTS: _of_database(pb.DatabaseExistsRequest),

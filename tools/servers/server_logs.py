@@ -10,12 +10,12 @@ _logs: list[Path] = []
 
 
 def watch_log(path: Path) -> None:
-    """A server writes to this file from now on."""
+    """Register a file to which a server writes its log."""
     if path not in _logs:
         _logs.append(path)
 
 
 def latest_logs() -> list[Path]:
-    """Those that were written to last, the latest at the end."""
+    """The log files that were written to last, the latest at the end."""
     written = {path: path.stat().st_mtime for path in _logs if path.exists()}
     return sorted(written, key=lambda path: written[path])[-LOGS:]

@@ -1,7 +1,7 @@
 """`fluss server` as real processes: started, watched, killed, stopped.
 
-`ServerProcess` starts the command and waits for its ready line. Its standard error goes to a file, so that a chatty
-server never blocks on a full pipe and a failed test can show what the server said.
+`ServerProcess` starts the command and waits for its ready line. Standard error goes to a file, so that a server never
+blocks on a full pipe and a failed test can show the server's log.
 """
 
 from __future__ import annotations
@@ -32,14 +32,14 @@ COMMAND = (sys.executable, "-m", "fluss.cli.main")
 
 
 class ServerFailedError(AssertionError):
-    """The server ended before it was ready; the text is its standard error."""
+    """The server ended before it was ready; the message has its standard error."""
 
 
 class ServerProcess:
     """A `fluss server`, started by the constructor and by `start` after `kill` or `stop`.
 
-    The context manager stops it cleanly, or kills what is left of it. `config` are options by their names. Unless told
-    otherwise it has a free port, the same one after every start.
+    The end of a `with` block stops it cleanly, or kills it after an error. `config` are options of the server by name.
+    By default it listens on a free port, the same one after every start.
     """
 
     def __init__(
@@ -97,11 +97,11 @@ class ServerProcess:
         return next(iter(self.addresses.values()))
 
     def log_text(self) -> str:
-        """What the server wrote to standard error so far."""
+        """The standard error of the server so far."""
         return self.log_path.read_text(errors="replace")
 
     def process_of(self, role: str) -> psutil.Process | None:
-        """The child that carries a role ("coordinator", "tablet-0"), if it runs."""
+        """The child process with a role ("coordinator", "tablet-0"), if it runs."""
         for child in psutil.Process(self.process.pid).children():
             try:
                 if child.name() == f"fluss-{role}"[:15] and child.status() != psutil.STATUS_ZOMBIE:
@@ -111,14 +111,14 @@ class ServerProcess:
         return None
 
     def kill_role(self, role: str) -> int:
-        """`kill -9` one role; returns the id that it had."""
+        """`kill -9` the process of one role; return its id."""
         child = self.process_of(role)
         assert child is not None, f"{role} does not run"
         os.kill(child.pid, signal.SIGKILL)
         return int(child.pid)
 
     def kill(self) -> None:
-        """`kill -9` of the supervisor and of every role at once, as when the machine's user is thrown out."""
+        """`kill -9` the supervisor and every role at once, as if the system ended all processes of the user."""
         children = psutil.Process(self.process.pid).children()
         self.process.kill()
         for child in children:
@@ -129,13 +129,13 @@ class ServerProcess:
         self._close_output()
 
     def kill_child(self, number: int) -> int:
-        """`kill -9` the child of that number: 0 is the coordinator, the others are the tablets."""
+        """`kill -9` a child by its number: 0 is the coordinator, the others are the tablets. Return its id."""
         role = "coordinator" if number == 0 else f"tablet-{number - 1}"
         wait_until(lambda: self.process_of(role), f"{role} runs")
         return self.kill_role(role)
 
     def stop(self) -> int:
-        """SIGTERM, wait, return the exit code."""
+        """Send SIGTERM, wait until the server ends, and return its exit code."""
         if self.process.poll() is None:
             self.process.send_signal(signal.SIGTERM)
         code = self.process.wait(STOP_DEADLINE_SECONDS)
@@ -165,7 +165,7 @@ def run_command(arguments: Sequence[str], deadline_seconds: float = 120.0) -> su
 
 
 def _is_alive(process: psutil.Process) -> bool:
-    """A dead process that its parent has not collected yet holds nothing any more: it counts as gone."""
+    """True unless the process has ended. A zombie counts as ended, because it holds no resources."""
     try:
         return bool(process.status() != psutil.STATUS_ZOMBIE)
     except psutil.NoSuchProcess:

@@ -1,7 +1,7 @@
 """A small blocking client on raw sockets, for tests and benchmarks that speak the wire protocol themselves.
 
-It knows nothing of leaders or retries: one socket, one frame after the other. `call` sends and waits for the answer
-with the same request id; `send` and `receive` are for pipelining; `send_bytes` is for everything a client must not do.
+The client has one socket, and neither leaders nor retries. `call` sends a request and waits for the answer with the
+same request id; `send` and `receive` are for pipelining; `send_bytes` is for bytes that a correct client never sends.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ class WireClient:
 
     @classmethod
     def connect(cls, address: str, timeout_seconds: float = DEFAULT_TIMEOUT_SECONDS) -> WireClient:
-        """A client for `host:port`."""
+        """Connect to `host:port`."""
         host, _, port = address.rpartition(":")
         return cls(host.strip("[]"), int(port), timeout_seconds)
 
@@ -57,7 +57,7 @@ class WireClient:
         return self.receive(self.send(api_key, request, api_version))
 
     def send(self, api_key: int, request: Message | bytes, api_version: int = 0) -> int:
-        """Send a request without waiting; returns its request id."""
+        """Send a request without waiting for the answer; return its request id."""
         request_id = self._next_request_id
         self._next_request_id += 1
         self._sent[request_id] = api_key
@@ -66,7 +66,7 @@ class WireClient:
         return request_id
 
     def receive(self, request_id: int) -> Any:
-        """The answer to a request that was sent, whatever else arrives before it."""
+        """Wait for the answer to a request that was sent; other answers may arrive before it."""
         while request_id not in self._early:
             received_id, kind, body = self.receive_frame()
             self._early[received_id] = kind, body
@@ -77,7 +77,7 @@ class WireClient:
         return APIS[ApiKey(api_key)].response.FromString(body)
 
     def receive_any(self) -> int:
-        """Wait for the next answer of any request; returns its id, the answer itself stays for `receive`."""
+        """Wait for the next answer to any request and return the request's id; `receive` returns the answer."""
         received_id, kind, body = self.receive_frame()
         self._early[received_id] = kind, body
         return received_id
@@ -85,7 +85,7 @@ class WireClient:
     # ---- frames and bytes ----
 
     def receive_frame(self) -> tuple[int, int, bytes]:
-        """(request id, response type, body) of the next frame; `FlussError` 1 when the server closed."""
+        """Receive a frame as (request id, response type, body); `FlussError` 1 if the server closed the connection."""
         response = read_response(self.receive_exactly(read_length(self.receive_exactly(4))))
         if response.request_id is None:
             raise read_error(response.body)
@@ -96,7 +96,7 @@ class WireClient:
         self.socket.sendall(data)
 
     def receive_exactly(self, count: int) -> bytes:
-        """Exactly `count` bytes; `FlussError` 1 when the server closed before."""
+        """Receive exactly `count` bytes; `FlussError` 1 if the server closes the connection before."""
         data = bytearray(count)
         view = memoryview(data)
         position = 0
@@ -108,7 +108,7 @@ class WireClient:
         return bytes(data)
 
     def is_closed_by_server(self) -> bool:
-        """Wait until the server closes the connection; False if it sends something or the time runs out."""
+        """Wait until the server closes the connection; False if it sends bytes or the time-out expires."""
         with contextlib.suppress(TimeoutError, socket.timeout):
             try:
                 return self.socket.recv(1) == b""
@@ -149,7 +149,7 @@ class WireClient:
         acks: int = -1,
         timeout_ms: int = 30_000,
     ) -> pb.PbProduceLogRespForBucket:
-        """Write batches to one bucket; the caller looks at the bucket's `error_code`."""
+        """Write batches to one bucket; the caller checks the `error_code` of the answer."""
         request = pb.ProduceLogRequest(acks=acks, table_id=table_id, timeout_ms=timeout_ms)
         request.buckets_req.add(bucket_id=bucket_id, partition_id=partition_id, records=records)
         answer: pb.ProduceLogResponse = self.call(ApiKey.PRODUCE_LOG, request)
@@ -168,7 +168,7 @@ class WireClient:
         min_bytes: int | None = None,
         projected_fields: tuple[int, ...] | None = None,
     ) -> pb.PbFetchLogRespForBucket:
-        """Read one bucket; the caller looks at the bucket's `error_code`."""
+        """Read one bucket; the caller checks the `error_code` of the answer."""
         request = pb.FetchLogRequest(
             follower_server_id=-1, max_bytes=max_bytes, max_wait_ms=max_wait_ms, min_bytes=min_bytes
         )

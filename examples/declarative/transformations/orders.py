@@ -1,4 +1,4 @@
-"""Orders arrive; paid ones go to a second log, the newest of each customer is kept by key. Spark runs this file."""
+"""Copies paid orders to a second log, and keeps the newest order of each customer by key. Spark runs this file."""
 
 from pyspark import pipelines as dp
 from pyspark.sql import DataFrame, SparkSession
@@ -19,11 +19,11 @@ dp.create_sink("last_orders", "fluss", {**SERVER, "table": "shop.last_orders"})
 
 @dp.append_flow(target="paid_orders")
 def paid() -> DataFrame:
-    """Appended exactly once, even if the pipeline dies and runs again."""
+    """Paid orders, appended exactly once, even if the pipeline dies and runs again."""
     return orders().where("paid").select("id", "customer", "amount")
 
 
 @dp.append_flow(target="last_orders")
 def last() -> DataFrame:
-    """Upserted by customer: the table has the newest order of each."""
+    """Orders upserted by customer: the table has the newest order of each customer."""
     return orders().select("customer", "id", sf.round("amount", 2).alias("amount"))

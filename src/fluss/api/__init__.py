@@ -1,5 +1,6 @@
 """The public API: the objects that a program gets from `fluss.FlussConnection` and `fluss.connect`.
 
-`connection` -> `table` and `admin` -> writers (`client.write`), scanners (`base_scanner`), `lookup`; `blocking` is the
-API for scripts. May import the client and `lake.reading`; nothing below imports this package. Start with `connection`.
+A connection makes tables (`table`) and admins (`admin`); a table makes writers (`client.write`), scanners
+(`log_scanner`) and lookupers (`lookup`). `blocking` is the API for scripts. Built on the client and `lake.reading`;
+imported by `lake`, `spark` and `cli`. Start with `connection`.
 """

@@ -55,7 +55,7 @@ def add_parser(commands: Any) -> None:
 
 
 def run(options: argparse.Namespace) -> int:
-    """Connect and do one job."""
+    """Connect, run one job, and print its rows."""
     from fluss.api.connection import FlussConnection
     from fluss.config import Config
 
@@ -98,10 +98,12 @@ def _acl_flags(parser: argparse.ArgumentParser) -> None:
 
 
 def _filter_flags(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("--principal", metavar="TYPE:NAME", help="only those of this principal, such as User:alice")
-    parser.add_argument("--operation", choices=("any", *OPERATIONS), help="only those for this operation")
-    parser.add_argument("--resource", help=f"only those on exactly this resource: {RESOURCE_HELP}")
-    parser.add_argument("--host", help="only those for clients from this address")
+    parser.add_argument(
+        "--principal", metavar="TYPE:NAME", help="only permissions of this principal, such as User:alice"
+    )
+    parser.add_argument("--operation", choices=("any", *OPERATIONS), help="only permissions for this operation")
+    parser.add_argument("--resource", help=f"only permissions on exactly this resource: {RESOURCE_HELP}")
+    parser.add_argument("--host", help="only permissions for clients from this address")
 
 
 def _chosen(options: argparse.Namespace) -> dict[str, str | None]:
@@ -133,7 +135,9 @@ async def _drop_acls(admin: FlussAdmin, options: argparse.Namespace) -> Rows:
 
 def _tag_flags(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("tag", choices=TAGS)
-    parser.add_argument("server_ids", metavar="ID", nargs="+", type=int, help="a tablet server, as in server-nodes")
+    parser.add_argument(
+        "server_ids", metavar="ID", nargs="+", type=int, help="id of a tablet server, as listed by server-nodes"
+    )
 
 
 async def _server_nodes(admin: FlussAdmin, options: argparse.Namespace) -> Rows:
@@ -153,7 +157,7 @@ async def _remove_tag(admin: FlussAdmin, options: argparse.Namespace) -> Rows:
 
 def _rebalance_flags(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--goals", nargs="+", choices=GOALS, default=GOALS[:2], help="the goals, most important first")
-    parser.add_argument("--wait", action="store_true", help="wait until it is done, and print its progress")
+    parser.add_argument("--wait", action="store_true", help="wait until the rebalance is done, and print its progress")
 
 
 def _rebalance_id_flag(parser: argparse.ArgumentParser) -> None:
@@ -167,7 +171,8 @@ async def _rebalance(admin: FlussAdmin, options: argparse.Namespace) -> Rows:
         print(f"fluss admin: {progress}", file=sys.stderr)
         if progress is None or progress.is_done:
             if progress is None or progress.status != "completed":
-                raise FlussError("the rebalance was not completed")
+                status = "unknown" if progress is None else progress.status
+                raise FlussError(f"rebalance {rebalance_id} was not completed: its status is {status}")
             break
         await asyncio.sleep(POLL_SECONDS)
     return [(rebalance_id,)]
@@ -199,7 +204,9 @@ async def _cancel_rebalance(admin: FlussAdmin, options: argparse.Namespace) -> R
 
 def _cursor_flags(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("table", metavar="DB.TABLE")
-    parser.add_argument("name", metavar="NAME", help="its name, as in the option cursor of a streaming query")
+    parser.add_argument(
+        "name", metavar="NAME", help="the name of the cursor, as in the option cursor of a streaming query"
+    )
 
 
 async def _get_cursor(admin: FlussAdmin, options: argparse.Namespace) -> Rows:
@@ -237,10 +244,10 @@ _JOBS = {
     ),
     "create-acls": Job("grant permissions", _acl_flags, _create_acls),
     "list-acls": Job("list permissions: principal, operation, resource, host", _filter_flags, _list_acls),
-    "drop-acls": Job("revoke permissions, and list them", _filter_flags, _drop_acls),
+    "drop-acls": Job("revoke permissions, and list those that were revoked", _filter_flags, _drop_acls),
     "server-nodes": Job("list servers: id, kind, address, rack", lambda parser: None, _server_nodes),
     "add-server-tag": Job("mark tablet servers that are to be removed", _tag_flags, _add_tag),
-    "remove-server-tag": Job("remove that mark", _tag_flags, _remove_tag),
+    "remove-server-tag": Job("remove the mark of add-server-tag", _tag_flags, _remove_tag),
     "rebalance": Job("spread buckets over the servers, and print the rebalance's id", _rebalance_flags, _rebalance),
     "list-rebalance-progress": Job(
         "list what a rebalance moves: table, partition, bucket, state, servers before and after",

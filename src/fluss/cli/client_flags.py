@@ -1,4 +1,4 @@
-"""The flags of commands that connect to a cluster, and the configuration that they mean."""
+"""The flags of commands that connect to a cluster, and the client configuration that follows from them."""
 
 from __future__ import annotations
 
@@ -72,7 +72,7 @@ def name_value_pairs(flag: str, texts: list[str]) -> dict[str, str]:
 
 
 def table_name(name: str) -> tuple[str, str]:
-    """Split a name into database and table.
+    """Split `DB.TABLE`, or the name of a table in the default database, into database and table.
 
     >>> table_name("shop.orders"), table_name("orders")
     (('shop', 'orders'), ('fluss', 'orders'))

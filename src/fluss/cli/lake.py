@@ -34,7 +34,7 @@ def add_parser(commands: Any) -> None:
         add_client_flags(job)
         add_lake_flags(job)
         job.add_argument("--table", metavar="DB.TABLE", required=True, help="the table")
-        job.add_argument("--dry-run", action="store_true", help="only print what would be done")
+        job.add_argument("--dry-run", action="store_true", help="print what would be done, and change nothing")
         job.add_argument(
             "--spark", action="store_true", help=f"{_WORK[name]} files in Spark tasks, not in threads here"
         )
@@ -43,7 +43,7 @@ def add_parser(commands: Any) -> None:
 
 
 def run(options: argparse.Namespace) -> int:
-    """Connect and do one job."""
+    """Connect and run one maintenance job on the table."""
     from fluss.api.connection import FlussConnection, close_blocking, engine_of
     from fluss.config import Config
     from fluss.lake.maintenance.service import open_maintenance
@@ -71,7 +71,7 @@ def run(options: argparse.Namespace) -> int:
 
 
 def _runner(options: argparse.Namespace, closing: contextlib.ExitStack) -> Any:
-    """The runner of the tasks; None for threads of this process. A dry run only plans, and needs none."""
+    """The runner of the tasks; None for threads of this process, and for a dry run, which has no tasks."""
     if not options.spark or options.dry_run:
         return None
     if importlib.util.find_spec("pyspark") is None:

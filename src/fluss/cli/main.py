@@ -47,7 +47,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 def _fail_if_pyfluss_owns_the_name() -> None:
-    # pyfluss installs a package of the same name; the one installed last owns __init__.py.
+    # pyfluss installs a package of the same name, and the package that was installed last owns __init__.py.
     if getattr(fluss, "DISTRIBUTION", None) != "flusspy":
         print(
             "fluss: the package 'fluss' in this environment belongs to pyfluss. Install flusspy in an environment of "

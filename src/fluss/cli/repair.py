@@ -47,14 +47,14 @@ def add_parser(commands: Any) -> None:
         help="show or delete directories that a start has put aside",
         description="Show the directories that a start has put aside because the catalog did not know them.",
     )
-    orphans.add_argument("--delete", action="store_true", help="delete them; their remote objects stay")
+    orphans.add_argument("--delete", action="store_true", help="delete the orphans; their remote objects stay")
     orphans.set_defaults(run=run_orphans)
     for job in (catalog, orphans):
         job.add_argument("--data", metavar="DIR", required=True, help="the data directory; its server must be stopped")
 
 
 def run_catalog(options: argparse.Namespace) -> int:
-    """Plan and show the repair, and apply it with --apply."""
+    """Plan the repair of the catalog and print it; apply it with --apply."""
     from fluss.server.process.data_directory import DataDirectory
     from fluss.server.process.repair import apply_catalog, plan_catalog
 
@@ -125,12 +125,16 @@ def run_orphans(options: argparse.Namespace) -> int:
     if not orphans:
         print(f"there are no orphans in {data}")
     else:
-        print(f"{len(orphans)} deleted" if options.delete else "nothing was deleted; --delete does it")
+        print(
+            f"{len(orphans)} deleted"
+            if options.delete
+            else "nothing was deleted; repeat the command with --delete to delete them"
+        )
     return 0
 
 
 def _existing(name: str) -> Path:
     data = Path(name)
     if not data.is_dir():
-        raise FlussError(f"there is no data directory {data}", ErrorCode.INVALID_CONFIG_EXCEPTION)
+        raise FlussError(f"there is no data directory {data}: check --data", ErrorCode.INVALID_CONFIG_EXCEPTION)
     return data

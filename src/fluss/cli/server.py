@@ -31,7 +31,7 @@ def add_parser(commands: Any) -> None:
         description="Run a durable server on this machine, in the foreground. SIGINT and SIGTERM stop it cleanly. When "
         "it is ready, it prints one line with the address of every listener on standard output.",
     )
-    parser.add_argument("--data", metavar="DIR", help="directory of all data; created if missing")
+    parser.add_argument("--data", metavar="DIR", help="directory for all data of the server; created if missing")
     parser.add_argument(
         "--bind",
         metavar="HOST:PORT",
@@ -58,7 +58,7 @@ def add_parser(commands: Any) -> None:
 def run(options: argparse.Namespace) -> int:
     """Load the configuration, lock the directory, open the ports, fork, supervise."""
     if not hasattr(os, "fork"):
-        raise FlussError("fluss server needs Linux or macOS; elsewhere use fluss.embedded", ErrorCode.CLIENT_ERROR)
+        raise FlussError(f"fluss server needs fork, which {os.name} lacks: use fluss.embedded", ErrorCode.CLIENT_ERROR)
     _keep_libraries_from_starting_threads()
     from fluss.server.config.server_config import ServerConfig
     from fluss.server.runtime.log_output import set_up_logging, write_stacks_on_signal
@@ -76,13 +76,13 @@ def run(options: argparse.Namespace) -> int:
 
 
 def _keep_libraries_from_starting_threads() -> None:
-    """Prevent threads before the fork: NumPy's and pyarrow's libraries start some when they are loaded."""
+    """Prevent threads before the fork: libraries of NumPy and pyarrow would start threads when they are loaded."""
     os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
     os.environ.setdefault("JE_ARROW_MALLOC_CONF", "background_thread:false")
 
 
 def _raise_open_files_limit() -> None:
-    """Raise the limit, which children inherit: connections and segments are descriptors, shells often allow 1,024."""
+    """Raise the limit on open files, which children inherit: connections and segments often need more than 1,024."""
     import resource
 
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)

@@ -53,11 +53,19 @@ def add_parser(commands: Any) -> None:
     engine.add_argument("--local", action="store_true", help="run the work in threads of this process")
     parser.add_argument("--master", metavar="URL", help="the Spark cluster, by default this machine (local[*])")
     parser.add_argument(
-        "--tables", metavar="DB.TABLE", nargs="+", help="tier only these tables, in the interval of --every"
+        "--tables",
+        metavar="DB.TABLE",
+        nargs="+",
+        help="tier only these tables, one round of each per interval of --every",
     )
-    parser.add_argument("--tables-at-once", metavar="N", type=_positive, default=2, help="by default 2")
     parser.add_argument(
-        "--cores", metavar="N", type=_positive, help="splits at the same time with --local; by default one per core"
+        "--tables-at-once", metavar="N", type=_positive, default=2, help="tables to tier at the same time; by default 2"
+    )
+    parser.add_argument(
+        "--cores",
+        metavar="N",
+        type=_positive,
+        help="splits to run at the same time with --local; by default one per core",
     )
     parser.add_argument(
         "--heartbeat",
@@ -79,7 +87,7 @@ def add_parser(commands: Any) -> None:
 
 
 def run(options: argparse.Namespace) -> int:
-    """Connect, choose the engine, tier."""
+    """Connect, choose the engine, and tier until all rows are in the lake or a signal arrives."""
     from fluss.lake.tiering.progress import Progress
 
     logging.basicConfig(level=logging.WARNING, format="%(asctime)s %(levelname)s %(name)s: %(message)s")
@@ -102,7 +110,7 @@ def run(options: argparse.Namespace) -> int:
 
 
 def _seconds(text: str) -> float:
-    """Parse the time of a flag; it must not be zero, or the loop would only ask."""
+    """Parse the time of a flag; zero is refused, because the service would ask for tables without a pause."""
     from fluss.model.option_values import parse_duration_ms
 
     try:
@@ -138,7 +146,7 @@ def _tiering_options(options: argparse.Namespace, cores: int) -> TieringOptions:
 def _service(
     options: argparse.Namespace, client: dict[str, str], stop: threading.Event, watcher: Progress
 ) -> Iterator[TieringService | None]:
-    """Build the service; None if it was stopped before there was a server."""
+    """Build the service; None if a signal stopped the command before a server answered."""
     from fluss.api.connection import close_blocking, engine_of
     from fluss.lake.tiering.service import TieringService
     from fluss.model.paths import TablePath
@@ -159,7 +167,7 @@ def _service(
 
 
 def _connection(client: dict[str, str], stop: threading.Event | None) -> FlussConnection | None:
-    """Connect. With `stop`, wait for a server that is not running yet: the service may be started before it."""
+    """Connect. With `stop`, wait for a server that is not running yet, because the service may be started first."""
     from fluss.api.connection import FlussConnection
     from fluss.config import Config
 
@@ -205,7 +213,7 @@ def _engine(
 
 @contextlib.contextmanager
 def _stopping(stop: threading.Event) -> Iterator[None]:
-    """Stop on signals: the first SIGINT or SIGTERM ends the service after its rounds, the second one at once."""
+    """Set `stop` on SIGINT or SIGTERM, which ends the service after its rounds; a second signal ends it at once."""
     previous: dict[int, Any] = {}
 
     def on_signal(number: int, frame: object) -> None:

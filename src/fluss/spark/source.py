@@ -37,7 +37,7 @@ class FlussDataSource(DataSource):
         return "fluss"
 
     def schema(self) -> StructType:
-        """The columns of the table, or those of the option `columns`, and those about changes if the mode has them.
+        """The columns of the table or of the option `columns`, with the columns about changes if the mode has them.
 
         This is the first request of a program, so it waits for a server that is just restarting.
         """
@@ -55,7 +55,7 @@ class FlussDataSource(DataSource):
         return patiently(found, start_patience_seconds(options))
 
     def reader(self, schema: StructType) -> DataSourceReader:
-        """A batch read, or the count of its rows if our Java classes report that Spark needs nothing else."""
+        """Build a batch read, or a count of its rows if our Java classes report that Spark needs nothing else."""
         with import_lock:
             from fluss.spark.java.java_classes import COUNT_SCAN, OWN_SCAN_OPTION, STORED_SCAN
             from fluss.spark.read.batch_reader import build_reader
@@ -68,21 +68,21 @@ class FlussDataSource(DataSource):
         return build_reader(options, schema, takes_stored=kind == STORED_SCAN)
 
     def streamReader(self, schema: StructType) -> DataSourceStreamReader:  # noqa: N802 - Spark's name
-        """A streaming read."""
+        """Build the reader of a streaming query."""
         with import_lock:
             from fluss.spark.stream.stream_reader import build_stream_reader
 
         return build_stream_reader(self._parsed("streaming reads"), schema)
 
     def writer(self, schema: StructType, overwrite: bool) -> DataSourceWriter:
-        """A batch write."""
+        """Build the writer of a batch job."""
         with import_lock:
             from fluss.spark.write.batch_writer import build_writer
 
         return build_writer(self._parsed("batch writes"), schema, overwrite)
 
     def streamWriter(self, schema: StructType, overwrite: bool) -> DataSourceStreamWriter:  # noqa: N802 - Spark's name
-        """A streaming write."""
+        """Build the writer of a micro-batch."""
         with import_lock:
             from fluss.spark.write.stream_writer import build_stream_writer
 

@@ -46,7 +46,7 @@ def test_a_log_table_is_counted_by_its_offsets(place: Place) -> None:
     assert (whole.count, place.count(path).count) == (30, 35), "planned before and after the last rows"
     with pytest.raises(FlussError, match="names bucket 9"):
         place.count(path, start='{"9": 0}')
-    with pytest.raises(FlussError, match="which mode=state needs"):
+    with pytest.raises(FlussError, match="which mode=state needs: leave the mode out"):
         place.count(path, mode="state")
 
 

@@ -1,6 +1,6 @@
-"""The one way from Spark, the lake and the commands into the client.
+"""The only way from `spark` and `lake` into the client (`tests/tidy/test_layers.py`).
 
-`lake` and `spark` import nothing else of the client (`tests/tidy/test_layers.py`). `api` makes the objects, and no
-other folder of the client imports this one. Start with `engine.py` (`Engine`: a connection) and `table.py`
-(`TableAccess`: an open table). The other modules offer the types that those two take and return.
+`api` makes the objects, and no other folder of the client imports this one. Start with `engine` (`Engine`: a
+connection) and `table` (`TableAccess`: an open table). The other modules export the types that these
+take and return.
 """

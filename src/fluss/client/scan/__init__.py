@@ -1,4 +1,5 @@
 """Reading logs: subscriptions, fetching ahead, remote segments, ranges of offsets.
 
-Start with `scanner_core`; the public scanners are built on it (`api.base_scanner`).
+Imported by `state` and `engine`, and by `api`, whose scanners are built on it (`api.base_scanner`). Start with
+`scanner_core`.
 """

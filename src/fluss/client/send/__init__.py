@@ -1,4 +1,4 @@
 """Sending batches to servers: queues per bucket, requests, answers, retries, acknowledgements.
 
-Start with `sender`; the numbering of batches is in `bucket_queue`. Imported by `write` and `two_phase`.
+Imported by `write`, `two_phase` and `engine`, and by `api`. Start with `sender`; `bucket_queue` numbers the batches.
 """

@@ -91,7 +91,7 @@ class CompactionResult:
 
 
 def plan_compaction(table: LakeTable, table_id: int, options: MaintenanceOptions) -> CompactionPlan:
-    """Plan the rewrites that are worthwhile in the newest snapshot of this state."""
+    """Plan the rewrites that are worthwhile in the newest snapshot of the loaded table."""
     tasks: list[RewriteTask] = []
     if table.last_commit(table_id) is not None:  # else these are files of another writer, or of an earlier table
         target = table.target()
@@ -199,7 +199,7 @@ def _register(table: LakeTable, table_id: int, snapshot_id: int, offsets_path: s
     """Register the snapshot. If that fails, readers keep using the previous one until the next round registers it."""
     newest = table.refreshed().last_commit(table_id)
     if newest is None or newest.snapshot_id != snapshot_id:
-        return  # a round followed this commit and registers its own snapshot, which must remain the last one
+        return  # a round has committed since then and registers its own snapshot, which must stay the newest one
     try:
         registry.register(snapshot_id, offsets_path, _oldest_round(table))
     except FlussError as error:
@@ -226,7 +226,7 @@ def _oldest_round(table: LakeTable) -> int | None:
 
 
 def _fitting(table: LakeTable, done: Sequence[Done]) -> tuple[list[Done], list[Done]]:
-    """Rewrites whose files still exist as they were read, and the other ones."""
+    """Divide the rewrites into those whose files still exist as they were read, and the others."""
     wanted = {(task.split.partition_name, task.split.bucket.bucket_id) for task, _ in done}
     present = {file.path: _deletes(file) for file in table.plan_files(buckets=wanted)}
     fitting: list[Done] = []

@@ -1,7 +1,7 @@
 """Expiry: old snapshots are removed from the table, together with the files that only they need.
 
 Only the end of the history is removed, never a snapshot between two that stay: the offsets of the newest round are
-found by walking back from the newest snapshot. These stay, each with everything newer:
+found by walking back from the newest snapshot. These snapshots stay, each with all newer ones:
 
 - the newest `min_snapshots`, and the newest snapshot that was tiered from this Fluss table;
 - those that were the newest within `max_snapshot_age_ms`: a reader may have planned one just before it was superseded;

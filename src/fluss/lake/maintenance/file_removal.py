@@ -1,6 +1,6 @@
 """Removal of files, in chunks that a runner works on: threads here, or Spark tasks.
 
-Callers have committed before: no snapshot knows the files any more. So after a failure, or a crash at any point, the
+Callers have committed before, so that no snapshot refers to the files. After a failure or a crash at any point, the
 removal of orphans finds the files that remain.
 """
 
@@ -14,7 +14,7 @@ from fluss.errors import FlussError
 from fluss.lake.maintenance.task_runners import TaskRunner
 from fluss.lake.tables.interface.format import LakeTable, LakeTarget
 
-# An object store takes some seconds for this many: worth a task, and cheap to repeat if its worker dies.
+# An object store takes some seconds to remove this many: worth a task, and cheap to repeat if its worker dies.
 FILES_PER_TASK = 200
 # Spark sends the addresses of a whole job to each of its tasks: with this many tasks they take about 2 MiB.
 TASKS_PER_JOB = 64
@@ -29,7 +29,7 @@ class _Removal:
     target: LakeTarget = field(repr=False)
 
     def __call__(self, paths: Sequence[str]) -> FlussError | None:
-        """Return the first failure. Raising it would end the other tasks, and Spark would retry it."""
+        """Return the first failure. Raising it would end the other tasks, and Spark would retry this one."""
         try:
             self.target.remove_files(paths)
         except FlussError as error:
@@ -40,8 +40,8 @@ class _Removal:
 def remove_files(table: LakeTable, files: Sequence[str], runner: TaskRunner) -> None:
     """Delete files permanently; missing files are ignored.
 
-    Metadata files come last: until then they still show what the other files were. After a failure the chunks in
-    progress are finished, and no more are started.
+    Metadata files are deleted last: until then they show which other files belonged to the snapshots. After a failure
+    the chunks in progress are finished, and no more are started.
     """
     removal = _Removal(table.target())
     ordered = sorted(files)

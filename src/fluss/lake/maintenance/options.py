@@ -1,8 +1,8 @@
-"""When maintenance is due and how far it goes, from the properties of the lake table, each with a default.
+"""The limits of maintenance: when it is due and how far it goes, from properties of the lake table with defaults.
 
-A Fluss table sets them with the prefix `iceberg.` (`iceberg.history.expire.max-snapshot-age-ms`), like all properties
-of its lake table. `table.datalake.auto-compaction` and `table.datalake.auto-expire-snapshot` control what happens
-automatically after a round; both are on unless set to false. Jobs that a user starts always run.
+A Fluss table sets these properties with the prefix `iceberg.` (`iceberg.history.expire.max-snapshot-age-ms`), like all
+properties of its lake table. `table.datalake.auto-compaction` and `table.datalake.auto-expire-snapshot` control what
+happens automatically after a round; both are on unless set to false. Jobs that a user starts always run.
 """
 
 from __future__ import annotations
@@ -43,17 +43,17 @@ class MaintenanceOptions:
     compaction_max_deleted_share: float = 0.3
     """A file with more hidden rows than this share is rewritten."""
     compaction_max_delete_files: int = 10
-    """So is one with this many delete files, because every read opens them all."""
+    """A file with this many delete files is rewritten too, because every read opens them all."""
     max_snapshot_age_ms: int = DAY_MS
     """Snapshots are kept for this long after they ceased to be the newest."""
     min_snapshots: int = 20
-    """At least this many are kept, however old."""
+    """At least this many snapshots are kept, however old they are."""
     expiry_batch: int = 10
-    """Automatic expiry starts when this many can be removed, because it reads all manifests."""
+    """Automatic expiry starts when this many snapshots can be removed, because it reads all manifests."""
     orphan_age_ms: int = DAY_MS
     """Files that no snapshot knows are removed if they are older than this."""
     orphan_interval_ms: int = DAY_MS
-    """How often they are searched for automatically; each search lists the whole directory."""
+    """How often such files are searched for automatically; each search lists the whole directory."""
 
     @classmethod
     def of(cls, lake_properties: Mapping[str, str]) -> MaintenanceOptions:

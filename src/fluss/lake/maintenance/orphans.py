@@ -36,7 +36,7 @@ class OrphanPlan:
 
 @dataclass(frozen=True)
 class OrphanResult:
-    """The result of a removal."""
+    """The number of orphans that were removed."""
 
     file_count: int = 0
 

@@ -1,4 +1,4 @@
-"""The maintenance of one table: everything due after a round, and each job on its own with a plan to look at first.
+"""The maintenance of one table: all due jobs after a round, or a single job whose plan can be looked at first.
 
 with open_maintenance(engine_of(connection), TablePath("shop", "orders")) as maintenance:
     print(maintenance.plan_compaction())     # changes nothing
@@ -30,7 +30,7 @@ from fluss.model.properties import DATALAKE_AUTO_COMPACTION, DATALAKE_AUTO_EXPIR
 
 logger = logging.getLogger(__name__)
 
-# In the lake table, so that tiering services that run for one round only also keep to the interval.
+# Stored in the lake table, so that the interval also holds for tiering services that run for one round only.
 ORPHANS_CHECKED_PROPERTY = "maintenance.orphans.checked-ms"
 
 
@@ -96,13 +96,13 @@ class TableMaintenance:
     def remove_orphans(self, plan: OrphanPlan | None = None) -> OrphanResult:
         """Remove old files that no snapshot knows."""
         result = remove_orphans(self._table, plan or self.plan_orphans(), self._runner)
-        # Only now: after a crash before this, the search is repeated.
+        # The time is recorded last, so that the search is repeated after a crash.
         self._table = self._table.refreshed()
         self._table.set_properties({ORPHANS_CHECKED_PROPERTY: str(self._clock_ms())})
         return result
 
     def are_orphans_due(self) -> bool:
-        """True if no search ran for a while. Failed rounds leave files even before the first successful one."""
+        """True if no search ran for `orphan_interval_ms`. Rounds may leave orphans even if none has succeeded yet."""
         history = self._table.history()
         oldest_ms = history[-1].timestamp_ms if history else 0
         checked_ms = int(self._table.properties.get(ORPHANS_CHECKED_PROPERTY, oldest_ms))
@@ -147,8 +147,8 @@ def maintain_if_due(
         table_id: id of the Fluss table.
         table_properties: properties of the Fluss table, with the switches.
         runner: rewrites and removes files; threads of this process if None.
-        registry: the coordinator; None only if there is none.
-        clock_ms: for tests.
+        registry: the snapshots that the coordinator knows; None only if there is no coordinator.
+        clock_ms: the current time; replaced in tests.
     """
     compaction: CompactionResult | None = None
     expiry: ExpiryResult | None = None
@@ -203,7 +203,8 @@ def open_maintenance(
 ) -> Iterator[TableMaintenance]:
     """Open the maintenance of a table for the `with` block. Code 40 if the table has no lake.
 
-    `lake_overrides` win over the client option `lake.properties`: what the server does not send, such as secrets.
+    `lake_overrides` are catalog properties that the server does not send, such as secrets. They win over the client
+    option `lake.properties`.
     """
     info = engine.run(engine.admin.get_table_info(path))
     lake = lake_of(info.properties, {**json.loads(engine.config.lake_properties), **(lake_overrides or {})})

@@ -1,4 +1,4 @@
-"""Maintenance and the coordinator: compacted snapshots are registered there, and registered ones are kept."""
+"""The snapshots that the coordinator knows: compaction registers its own there, and expiry keeps those in use."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ class SnapshotRegistry(Protocol):
 
 
 class CoordinatorRegistry:
-    """The registry of a server."""
+    """The registry of a table on a running server."""
 
     def __init__(self, calls: TieringCalls, table_id: int, path: TablePath) -> None:
         self._calls, self._table_id, self._path = calls, table_id, path

@@ -1,4 +1,5 @@
-"""Reads that merge the lake of a table with its log. Start with `plan`: it decides which rows come from where.
+"""Reads that merge the lake of a table with its log.
 
-Imported by `api` and `spark`. Depends on `client.engine` and `lake.tables`, not on tiering.
+Built on `client.engine` and `lake.tables`, not on tiering; imported by `lake.tiering`, `api` and `spark`. Start with
+`plan`: it decides which rows come from where.
 """

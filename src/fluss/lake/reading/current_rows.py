@@ -9,7 +9,7 @@
 
 The live rows of a primary-key table are complete, and reading them depends on nothing else. But files are read several
 times as fast as keys are scanned: from `MIN_UNION_ROWS` rows on the lake is used, if it has most of them, keeps every
-digit and can be read. Smaller tables are scanned in the time that planning takes.
+digit and can be read. A smaller table is scanned in the time that planning a read of the lake takes.
 
 Files of a snapshot that expires, a partition, or the beginning of a log may disappear during a read. Then the read is
 planned again, at most `MAX_PLANS` times; no rows were returned yet.
@@ -71,7 +71,7 @@ async def read_with_lake(table: TableAccess, plan: ScanPlan, options: LakeOption
                 return await _live_and_lake(table, plan, read_live)
             return await _union(table, plan, options)
         except FlussError as error:
-            # A snapshot that the user named does not come back.
+            # A snapshot that the user chose does not come back, so another attempt is useless.
             if error.error_code not in PLAN_ANEW_CODES or options.is_time_travel or not attempts_left:
                 raise
             logger.info("reading table %s again: %s", table.path, error.message)
@@ -84,7 +84,7 @@ async def _union(table: TableAccess, plan: ScanPlan, options: LakeOptions) -> An
 
 
 async def _live_and_lake(table: TableAccess, plan: ScanPlan, read_live: LiveRead) -> Any:
-    """Live rows, and rows of partitions that Fluss has dropped. One listing of the partitions separates the two."""
+    """Live rows, and rows of partitions that Fluss has dropped. One listing of partitions decides which are live."""
     merged = await _merged_if_faster(table, plan)
     if merged is not None:
         return merged
@@ -114,7 +114,7 @@ async def _live_and_lake(table: TableAccess, plan: ScanPlan, read_live: LiveRead
 
 
 async def _merged_if_faster(table: TableAccess, plan: ScanPlan) -> Any:
-    """The rows of lake and changelog; None if reading the live rows is better, or the only way."""
+    """The rows of lake and changelog; None if reading the live rows is faster, or the only way."""
     if plan.limit is not None or not _keeps_every_digit(table):
         return None
     read = _Read(table, plan)
@@ -178,7 +178,7 @@ class _Read:
         return 0 if counts is None else sum(counts.values())
 
     def union_of_most(self, count: int) -> Any:
-        """All rows, if the lake has most of `count`, else None."""
+        """All rows, if the lake has most of the `count` rows of the table, else None."""
         plan = plan_union(self._table, predicate=self._plan.predicate)
         if plan is None:
             return None

@@ -40,7 +40,7 @@ class _Part:
 
 
 class LakeHistory:
-    """The rows of a scan from the lake. `moves` has the offsets at which subscriptions continue after `batches`."""
+    """The rows that a scan reads from the lake. `moves` has the offsets at which its subscriptions continue."""
 
     def __init__(
         self,
@@ -66,7 +66,7 @@ class LakeHistory:
             yield from self._wanted.apply(self._rows(part))
 
     def collected(self) -> list[Any]:
-        """All rows."""
+        """All rows, as a list of batches."""
         return list(self.batches())
 
     # ---- planning ----
@@ -75,7 +75,7 @@ class LakeHistory:
         table = self._table
         partitions = live_partitions(table) if is_everything else {}
         begins = table.engine.run(table.earliest(list(positions)))
-        # Where the log begins now: if rows expire before they are fetched, that is noticed.
+        # The log begins here now. If more rows expire before they are fetched, the scanner notices.
         self.moves = {bucket: begins[bucket] for bucket in positions if positions[bucket] == EARLIEST_OFFSET}
         expired = {
             bucket: begins[bucket] for bucket in positions if self._is_expired(positions[bucket], begins[bucket])
@@ -92,7 +92,7 @@ class LakeHistory:
         self._plan_files(snapshot, positions, tiered, has_more)
 
     def _is_expired(self, position: int, begin: int) -> bool:
-        """True if rows from `position` on may have expired. A time resolves to the log's beginning then."""
+        """True if rows from `position` on may have expired. For a scan from a time, it is then where the log begins."""
         if self._since_ms is not None:
             return begin > 0 and 0 <= position <= begin
         return begin > 0 and (position == EARLIEST_OFFSET or 0 <= position < begin)
@@ -102,7 +102,7 @@ class LakeHistory:
         end = snapshot.get_bucket_offset(bucket)
         if end is not None and end < begin:
             raise FlussError(
-                f"{bucket} of {self._table.path}: the lake ends at offset {end}, the log begins at {begin}: the "
+                f"{bucket} of {self._table.path}: the lake ends at offset {end} and the log begins at {begin}, so the "
                 f"rows in between expired before they were tiered. Subscribe from {begin} on, or read the lake",
                 ErrorCode.LOG_OFFSET_OUT_OF_RANGE_EXCEPTION,
             )
@@ -163,7 +163,7 @@ def collect_history(
     positions: Mapping[TableBucket, int],
     everything: Everything | None,
 ) -> tuple[list[Any], dict[TableBucket, int]]:
-    """All batches and the moves; planned again if a snapshot expires during the read."""
+    """Return all batches and the `moves`; plan again if a snapshot expires during the read."""
     for attempts_left in reversed(range(MAX_PLANS)):
         try:
             history = LakeHistory(table, plan, positions, everything)

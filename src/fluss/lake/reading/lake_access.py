@@ -28,7 +28,7 @@ _lock = threading.Lock()
 
 
 def registered_snapshot(table: TableAccess) -> LakeSnapshot | None:
-    """The newest snapshot that the coordinator knows of; None before the first one."""
+    """The newest snapshot that is registered with the coordinator; None before the first one."""
     try:
         snapshot = table.engine.run(table.engine.admin.get_lake_snapshot(table.path, None))
     except FlussError as error:
@@ -46,8 +46,8 @@ def registered_snapshot(table: TableAccess) -> LakeSnapshot | None:
 def load_lake_table(table: TableAccess, registered: LakeSnapshot | None = None) -> LakeTable:
     """Load the current lake table. Code 40 if the packages are missing, or this machine cannot reach the catalog.
 
-    `registered` was requested before: it helps if the lake alone cannot tell how far it reaches. The address of
-    the lake is requested from the coordinator, because other answers about the table need not contain it.
+    `registered`, if it was requested before, helps if the lake alone does not show up to which offsets it has rows. The
+    address of the lake is requested from the coordinator, because other answers about the table may lack it.
     """
     info = table.engine.run(table.engine.admin.get_table_info(table.path))
     catalog = _catalog(table.engine, info.properties)
@@ -65,8 +65,8 @@ def snapshot_files(
 ) -> tuple[LakeSnapshot, list[LakeFile]]:
     """Return the files of a registered snapshot, or of a newer one with its offsets if it has expired.
 
-    Another program may have rewritten the table and expired older snapshots before the coordinator was told. `lake`,
-    loaded with what is registered, knows how far it reaches. Code 53 if there is no such snapshot either.
+    Another program may have rewritten the table and expired older snapshots without the coordinator. `lake`, loaded
+    with the registered snapshot, has the offsets of its newest one. Code 53 if the lake has no such snapshot either.
     """
     try:
         return snapshot, lake.plan_files(snapshot.snapshot_id, table.schema, condition)

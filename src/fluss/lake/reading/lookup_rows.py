@@ -1,9 +1,9 @@
 """Rows by key of partitions that Fluss has dropped and the lake still has.
 
-Lookups ask Fluss first. Only if the partition does not exist there, and the table has a lake, this module is used. It
-asks the coordinator for the newest snapshot each time: the partition may have been dropped a moment ago, tiered to its
-end just before. Data of the snapshot is kept until there is a newer one, so a partition that exists nowhere costs one
-request.
+Lookups ask Fluss first. This module is used only if the partition does not exist there and the table has a lake. It
+asks the coordinator for the newest snapshot each time, because the partition may have been tiered to its end and
+dropped a moment ago. Data of the snapshot is kept until there is a newer one, so a partition that exists nowhere costs
+one request.
 
 Files are left out by their statistics, then rows are compared by key, column-wise. Everything here blocks, and may be
 used by several threads.
@@ -112,7 +112,7 @@ class LakeRows:
             state.snapshot_id, self._table.schema, condition, [(place.partition_name, place.bucket_id)]
         )
         wanted = self._encoded(keys).dictionary_encode()
-        # Equal keys are looked up once; a row belongs to each of them.
+        # Equal keys are looked up once; the row that is found belongs to all of them.
         indices = np.asarray(wanted.indices)
         by_key = np.argsort(indices, kind="stable")
         starts = np.searchsorted(indices[by_key], np.arange(len(wanted.dictionary) + 1))

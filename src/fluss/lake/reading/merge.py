@@ -1,4 +1,4 @@
-"""Rows of the lake corrected by the changes since: a hash merge by key, newest wins, deletions drop.
+"""Rows of the lake, corrected by later changes: a hash merge by key, in which the newest row of a key wins.
 
 The changes are kept in memory, one image per key, with a mark for deletions: a key that was changed and then deleted
 must still hide its row in the lake. The rows of the lake stream past them, in any order of keys.
@@ -22,7 +22,7 @@ from fluss.codec.keys.encoding import KeyEncoding, encode_keys
 # Changes that are collected before duplicate keys are removed.
 MAX_UNMERGED_ROWS = 500_000
 
-# Equal values are equal keys, and Arrow hashes them as they are.
+# Types whose values can be keys as they are: equal keys have equal values, which Arrow can hash.
 _PLAIN_ROOTS = frozenset({"TINYINT", "SMALLINT", "INTEGER", "BIGINT", "CHAR", "STRING", "BINARY", "BYTES", "DATE"})
 
 
@@ -45,7 +45,7 @@ class MergeKeys:
 class Tail:
     """The last image of every key that changed. Batches have the columns of `schema`, the key among them.
 
-    `size_bytes` is what it holds in memory.
+    `size_bytes` is the memory that the images take.
     """
 
     def __init__(self, keys: MergeKeys, schema: Any) -> None:
@@ -57,7 +57,7 @@ class Tail:
         self.size_bytes = 0
 
     def add(self, rows: LogRows) -> None:
-        """Add the next changes."""
+        """Add the next changes of the log."""
         batch, deleted = newest_images(rows)
         if not batch.num_rows:
             return  # only old images; the new ones follow

@@ -10,8 +10,9 @@ from fluss.errors import FlussError
 
 @dataclass(frozen=True)
 class LakeOptions:
-    """`union` None: the cheapest way that finds every row; True: lake and log; False: without the lake.
+    """How one read uses the lake.
 
+    `union`: True reads lake and log, False reads without the lake, None chooses the cheapest way that finds every row.
     With `read_optimized`, a `snapshot_id` or a `timestamp_ms` only the lake is read: its current state, that snapshot,
     or its state at that time.
     """
@@ -48,7 +49,10 @@ def lake_options(
         raise FlussError("lake_snapshot and as_of both choose a snapshot of the lake: give only one of them")
     options = LakeOptions(union, bool(read_optimized), lake_snapshot, _milliseconds(as_of))
     if options.is_lake_only and union is not None:
-        raise FlussError("union is for reads of lake and log; read_optimized, lake_snapshot and as_of read the lake")
+        raise FlussError(
+            f"union={union} is for reads of lake and log, but read_optimized, lake_snapshot and as_of read the lake: "
+            "leave one of them out"
+        )
     return options
 
 

@@ -39,7 +39,7 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger(__name__)
 
-# How often a read is planned if files, snapshots, partitions or the beginning of a log disappear meanwhile.
+# How often a read is planned, because files, snapshots, partitions or the beginning of a log disappear during it.
 MAX_PLANS = 3
 PLAN_ANEW_CODES = frozenset(
     {
@@ -202,7 +202,7 @@ def _plan_lake(table: TableAccess, predicate: Predicate | None, options: LakeOpt
         if snapshot_id is None:
             raise FlussError(
                 f"the lake table {table.path} has no snapshot from {options.timestamp_ms} ms since 1970 or earlier: it "
-                "is younger, or snapshots of that time have expired",
+                "is younger, or snapshots of that time have expired: choose a later time",
                 ErrorCode.LAKE_SNAPSHOT_NOT_EXIST,
             )
     files = files_by_place(lake.plan_files(snapshot_id, table.schema, condition))
@@ -210,7 +210,7 @@ def _plan_lake(table: TableAccess, predicate: Predicate | None, options: LakeOpt
 
 
 def live_partitions(table: TableAccess) -> dict[int | None, str | None]:
-    """Names of the partitions in Fluss by their ids; a table without partitions has one without id and name."""
+    """Names of the partitions in Fluss by their ids; `{None: None}` for a table without partitions."""
     return table.engine.run(table.list_partitions()) if table.is_partitioned else {None: None}
 
 
@@ -265,8 +265,8 @@ def _split(
         return live if latest else None
     if tiered is not None and is_behind:
         raise FlussError(
-            f"{bucket} of {table.path}: the lake ends at offset {tiered}, the log begins at {earliest}: the rows in "
-            "between expired before they were tiered. read_optimized=True reads the lake, union=False the log",
+            f"{bucket} of {table.path}: the lake ends at offset {tiered} and the log begins at {earliest}, so the "
+            "rows in between expired before they were tiered. read_optimized=True reads the lake, union=False the log",
             ErrorCode.LOG_OFFSET_OUT_OF_RANGE_EXCEPTION,
         )
     start = earliest if tiered is None else max(tiered, earliest)
@@ -311,5 +311,5 @@ def lake_condition(table: TableAccess, predicate: Predicate) -> Any:
         return None
     try:
         return read_predicate(pushed, table.schema)
-    except ValueError:  # too large to be useful
+    except ValueError:  # the condition is too large to be useful
         return None

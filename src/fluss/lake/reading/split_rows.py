@@ -1,11 +1,11 @@
 """The rows of one split of lake and log, in any process that has a connection.
 
-Columns: only those that are requested, used by the filter and, for a merge, in the key are read, from files and from
-the log. Filters: exact, on every row, after the merge; conditions that are allowed before it are also sent to the
+Columns: files and log are read with the columns that are requested or used by the filter, and for a merge those of the
+key. Filters are applied to every row after the merge; conditions that are allowed before the merge are also sent to the
 server.
 
-Memory: a batch of the lake at a time, and the changes since the snapshot, one image per key. If those are more than
-`MAX_TAIL_BYTES`, rows and changes go to files by shares of the keys instead (`key_fold.py`).
+Memory: a batch of the lake at a time, and one image per key that changed since the snapshot. If the images take more
+than `MAX_TAIL_BYTES`, rows and changes are written to files by shares of the keys instead (`key_fold.py`).
 
 Everything here blocks and must run in a thread other than the I/O thread.
 """
@@ -45,8 +45,9 @@ def read_union(
 ) -> Iterator[pa.RecordBatch]:
     """Return record batches with these columns (all if None), in this order, of the rows that satisfy the predicate.
 
-    Rows of a log table come in offset order. Code 53: a file of the lake was removed since the plan was made, because
-    its snapshot expired; 19: rows of the log were; 36: the partition was. Plan again then.
+    Rows of a log table come in offset order. Codes, after which the read should be planned again: 53, a file of the
+    lake was removed, because its snapshot expired after planning; 19, rows of the log expired; 36, the partition was
+    dropped.
     """
     return _Reader(table, split, columns, predicate, patience_seconds, max_tail_bytes).batches()
 
@@ -100,7 +101,7 @@ def lake_rows(
 
 
 class _Reader:
-    """Reads one split once."""
+    """Reads one split; used once."""
 
     def __init__(
         self,

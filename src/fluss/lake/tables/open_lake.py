@@ -1,8 +1,8 @@
 """Opens the lake of a table from the properties in GET_TABLE_INFO.
 
 For a table with a lake, the server returns how to reach it as `table.datalake.<format>.<key>` among the properties.
-Secrets (keys, passwords, tokens) are not among them: callers that need some pass them here, or have them where the
-catalog's client looks for them.
+Secrets (keys, passwords, tokens) are not among the properties: callers that need them pass them here, or keep them
+where the catalog's client looks for them.
 """
 
 from __future__ import annotations

@@ -81,7 +81,7 @@ class ChangeFold:
         self._merged_keys = keys.take(picked)
 
     def changes(self) -> Changes:
-        """The merged changes."""
+        """Return the last change of every key."""
         if not self._batches:
             return Changes(self._merged_keys, None)
         self._merge()

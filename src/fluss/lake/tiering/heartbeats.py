@@ -2,7 +2,7 @@
 
 A separate thread renews all assigned tables every `heartbeat_seconds`. An assignment that the coordinator refuses to
 renew is lost: its round sees that through `reason_lost` and stops. If the coordinator cannot be reached, assignments
-are kept; when it is back, its answer shows whether it still knows them.
+are kept; when the coordinator is back, its answer shows which assignments it still knows.
 
 Any thread may call the methods.
 """
@@ -44,7 +44,7 @@ class Heartbeats:
         return table
 
     def reason_lost(self, table: TieringTable) -> FlussError | None:
-        """The error with which the table was lost, or None."""
+        """The error with which the coordinator refused to renew the table; None while it is assigned."""
         with self._lock:
             return self._lost.get(table)
 

@@ -1,6 +1,6 @@
-"""Writing the changes of a primary-key bucket into its files.
+"""Writes the changes of a primary-key bucket to its files in the lake.
 
-There are two ways, with the same rows as their result:
+There are two ways, with the same resulting rows:
 
 - copy-on-write: the unchanged rows of the old files and the new rows become new files that replace the old ones;
 - position deletes: the new rows become a new file, and the old rows of changed keys are hidden in their files. Reading
@@ -45,7 +45,7 @@ def uses_position_deletes(files: Sequence[LakeFile], changed_keys: int, options:
 def write_changes(
     work: TableWork, split: LakeSplit, files: Sequence[LakeFile], changes: Changes, keys: MergeKeys
 ) -> CommitMessage:
-    """Write the files of one split."""
+    """Write the changes of one split, in the way that `uses_position_deletes` chooses."""
     target = work.target
     new_rows = [] if changes.rows is None else [changes.rows]
     if changes.keys is None:

@@ -11,7 +11,7 @@ from fluss.lake.tiering.task_values import SplitResult, SplitWork, TableWork
 
 
 class LocalRunner:
-    """One pool of threads for all tables; close it when nothing runs any more."""
+    """Runs splits in one pool of threads for all tables; close it when no round is running."""
 
     name = "this process"
 

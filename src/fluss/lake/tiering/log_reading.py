@@ -67,12 +67,12 @@ def with_lake_columns(rows: LogRows) -> Any:
 
 
 def lake_batch(rows: Any, offsets: Any, times: Any) -> Any:
-    """Rows of the table, followed by the two columns."""
+    """Return rows of the table, followed by the columns for offset and commit time."""
     names = [*rows.schema.names, OFFSET_COLUMN, TIMESTAMP_COLUMN]
     return pa.RecordBatch.from_arrays([*rows.columns, offsets, times], names)
 
 
 def same_moment(count: int, offset: int, timestamp_ms: int) -> tuple[Any, Any]:
-    """The two columns for rows that share one offset and time."""
+    """The columns for offset and commit time, for rows that share both."""
     offsets = pa.array(np.full(count, offset, np.int64))
     return offsets, pa.array(np.full(count, timestamp_ms, np.int64)).cast(_MILLISECONDS)

@@ -12,7 +12,7 @@ MIB = 1 << 20
 
 @dataclass(frozen=True)
 class TieringOptions:
-    """The defaults suit a machine with a few cores; `docs/lakehouse.md` explains each option.
+    """The options of one service. The defaults suit a machine with a few cores; docs/lakehouse.md explains each option.
 
     >>> TieringOptions(heartbeat_seconds=5.0).heartbeat_seconds
     5.0
@@ -24,7 +24,7 @@ class TieringOptions:
     """The number of tables that one service works on at the same time."""
     min_split_bytes: int = 32 * MIB
     max_split_bytes: int = 128 * MIB
-    """Stored bytes of a log range that become one task; every task writes at least one file."""
+    """The size of a log range, as stored, that becomes one task; every task writes at least one file."""
     max_changes_bytes: int = 256 * MIB
     """Memory for the changes of one primary-key bucket; a round takes no more of a changelog than fits."""
     position_deletes_from_bytes: int = 32 * MIB
@@ -34,11 +34,11 @@ class TieringOptions:
     max_files_per_bucket: int = 32
     """A bucket with this many files is rewritten, whatever its size."""
     max_deleted_share: float = 0.25
-    """So is a bucket with this share of hidden rows."""
+    """A bucket with this share of hidden rows is rewritten too."""
     min_round_seconds: float = 10.0
     """A round may always take this long, even if the freshness of the table is shorter."""
     max_round_seconds: float = 1800.0
-    """And never longer than this, whatever the freshness: its files must not look like those of a dead round."""
+    """A round never takes longer than this, whatever the freshness: its files must not look like a dead round's."""
     heartbeat_seconds: float = 30.0
     """How often a heartbeat is sent during a round; the coordinator's timeout is two minutes."""
     on_data_loss: Literal["fail", "skip"] = "fail"

@@ -1,14 +1,14 @@
 """Plans the splits of a round from a table, its log and the lake. Blocks for a few requests to the servers.
 
 The order of the requests matters. First come the ends of the logs, then the table, then the registered snapshot, then
-the lake table: a row below an end was written with a schema that the table has, a column that the table has is in the
-lake table, and so is the registered snapshot.
+the lake table. So the table has the schemas of all rows before the ends, and the lake table has all columns of the
+table and the registered snapshot.
 
 | bucket | first time | later |
 |---|---|---|
 | log table | from the earliest offset | from the lake's offset |
 | primary key, changelog complete | changes from 0 | changes from the lake's offset |
-| primary key, changelog begins after that | the state of the bucket | the state, in place of all its files |
+| primary key, changelog begins later | the state of the bucket | the state, in place of all its files |
 
 A primary-key bucket of a partition that was created again under its name begins with its state, which replaces the
 files of the earlier partition. A bucket without new rows gets no split. Rows of a log table that expired before they
@@ -46,7 +46,7 @@ from fluss.values.basic import TableBucket, public_bucket
 
 logger = logging.getLogger(__name__)
 
-# Below this a range is one task, whatever its rows: checking them would take longer.
+# A range with fewer rows is one task, whatever their size: measuring it would take longer.
 MIN_SPLIT_ROWS = 20_000
 CALL_SECONDS = 60.0
 
@@ -56,9 +56,9 @@ PartitionNames = Mapping[int | None, str | None]
 
 @dataclass(frozen=True)
 class RoundPlan:
-    """A round of one table. `lake` is the state on which the plan is based; `last` is its newest round.
+    """The plan of a round of one table, based on the lake table as loaded (`lake`), whose newest round is `last`.
 
-    `registered` is what the coordinator knew before that state was loaded.
+    `registered` is the newest snapshot that the coordinator knew before the lake table was loaded.
     """
 
     work: TableWork
@@ -97,7 +97,8 @@ def plan_round(engine: Engine, path: TablePath, lake: LakeFormat, options: Tieri
     access = TableAccess.open(engine, path, CALL_SECONDS)
     table = access.description
     if table.table_id != ends.table_id:
-        raise FlussError(f"table {path} was dropped and created again just now", ErrorCode.TABLE_NOT_EXIST)
+        message = f"table {path} was dropped and created again during planning: plan again"
+        raise FlussError(message, ErrorCode.TABLE_NOT_EXIST)
     registered = CoordinatorRegistry(TieringCalls(engine), table.table_id, path).snapshot()
     lake_table = lake.load(path, registered)
     last = lake_table.last_commit(table.table_id)

@@ -29,10 +29,10 @@ class Quiet:
     """A reporter that discards everything."""
 
     def planned(self, path: TablePath, plan: RoundPlan) -> None:
-        """The splits are known."""
+        """A round is planned: its splits are known."""
 
     def split_done(self, path: TablePath, result: SplitResult) -> None:
-        """A split has ended."""
+        """A split has ended, with or without an error."""
 
     def step(self, path: TablePath, name: str) -> None:
         """A step is done: planned, written, prepared, committed or registered."""
@@ -41,10 +41,10 @@ class Quiet:
         """A round is over."""
 
     def failed(self, path: TablePath, error: FlussError) -> None:
-        """A round committed nothing."""
+        """A round failed and committed nothing."""
 
     def maintained(self, path: TablePath, report: MaintenanceReport) -> None:
-        """Maintenance after a round has ended."""
+        """The maintenance that follows a round has ended."""
 
 
 @dataclass

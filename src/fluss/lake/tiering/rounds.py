@@ -65,10 +65,10 @@ class Watcher(Protocol):
     """Receives the progress of rounds; may be called by several threads."""
 
     def planned(self, path: TablePath, plan: RoundPlan) -> None:
-        """The splits are known."""
+        """A round is planned: its splits are known."""
 
     def split_done(self, path: TablePath, result: SplitResult) -> None:
-        """A split has ended."""
+        """A split has ended, with or without an error."""
 
     def step(self, path: TablePath, name: str) -> None:
         """A step is done: planned, written, prepared, committed or registered."""
@@ -86,7 +86,7 @@ class RoundReport:
     files: int = 0
     size_bytes: int = 0
     is_cut: bool = False
-    """More rows can be tiered at once: time ran out, or a piece was too large for one round."""
+    """More rows can be tiered at once: time ran out, or a bucket had more changes than fit into one round."""
     lag_seconds: float = 0.0
     """Rows older than this at the end of the round are in the lake, unless the round was cut short."""
     seconds: float = 0.0
@@ -98,7 +98,7 @@ class RoundReport:
 
 
 class TableRound:
-    """One round of one table; see the module docstring. `fence` returns why the round must stop, or None."""
+    """One round of one table. `fence` returns the error with which the round must stop, or None."""
 
     def __init__(
         self,
@@ -184,7 +184,7 @@ class TableRound:
     # ---- the commit ----
 
     def _commit(self, plan: RoundPlan, messages: Sequence[CommitMessage], offsets_path: str) -> tuple[LakeTable, int]:
-        """Commit on the planned state, or on a later one with the same tiered rows, where all splits still start."""
+        """Commit on the planned state, or on a later one with the same offsets, where all splits still fit."""
         table_id, lake = plan.work.table.table_id, plan.lake
         for attempts_left in reversed(range(COMMIT_ATTEMPTS)):
             try:

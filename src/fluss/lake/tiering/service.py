@@ -47,25 +47,25 @@ IDLE_MAINTENANCE_SECONDS = 600.0
 # How often `once` repeats a round that lost to another service or was cut short.
 ROUNDS_PER_TABLE = 100
 FENCED_ATTEMPTS = 3
-# The table can no longer be tiered: not a failure of the service.
+# The table no longer exists, which is not a failure of the service.
 _GONE_CODES = frozenset({ErrorCode.TABLE_NOT_EXIST, ErrorCode.DATABASE_NOT_EXIST})
-# Possibly: a missing lake table has the first code too, and a bucket that moves has the last one.
+# The table may no longer exist: a missing lake table has the first code too, a bucket that moves has the last one.
 _PERHAPS_GONE_CODES = _GONE_CODES | {ErrorCode.UNKNOWN_TABLE_OR_BUCKET_EXCEPTION}
 
 Result = RoundReport | FlussError
 
 
 class ServiceWatcher(Watcher, Protocol):
-    """Also receives the results of rounds."""
+    """A watcher that also receives the results of rounds and of maintenance."""
 
     def finished(self, report: RoundReport) -> None:
         """A round is over; its report may have an error of some buckets."""
 
     def failed(self, path: TablePath, error: FlussError) -> None:
-        """A round committed nothing."""
+        """A round failed and committed nothing."""
 
     def maintained(self, path: TablePath, report: MaintenanceReport) -> None:
-        """Maintenance after a round has ended."""
+        """The maintenance that follows a round has ended."""
 
 
 class TieringService:
@@ -228,7 +228,7 @@ class TieringService:
         return info.table_id, TablePath(path.database_name, path.table_name)
 
     def _lake_tables(self, done: dict[int, Result]) -> list[tuple[int, TablePath]]:
-        """Tables with a lake that were not tiered yet, or whose round was cut short."""
+        """Tables with a lake that this run has not tiered yet, or whose round was cut short."""
         if self._tables is not None:
             return [self._named_table(path) for path in self._tables]
         found = []
@@ -340,7 +340,7 @@ class TieringService:
         if fence() is not None:
             return
         report = self._maintain(path, info, lake)
-        if isinstance(result, RoundReport) or not report.errors:  # else it repeats the error of the round
+        if isinstance(result, RoundReport) or not report.errors:  # otherwise it repeats the error of the round
             self._watcher.maintained(path, report)
 
     def _maintain(self, path: TablePath, info: TableInfo, lake: LakeFormat) -> MaintenanceReport:

@@ -21,12 +21,12 @@ from fluss.lake.tiering.key_files import write_changes
 from fluss.lake.tiering.log_reading import SplitLog, lake_batch, same_moment, with_lake_columns
 from fluss.lake.tiering.task_values import SplitResult, SplitWork, TableWork
 
-# The bucket was dropped while it was tiered: not an error, the rest of the table continues.
+# The bucket was dropped while it was tiered. This is no error: the other buckets of the table are tiered.
 GONE_CODES = frozenset({ErrorCode.PARTITION_NOT_EXISTS, ErrorCode.TABLE_NOT_EXIST})
 
 
 def tier_split(engine: Engine, work: TableWork, split: SplitWork) -> SplitResult:
-    """Write the files of one split."""
+    """Write the rows of one split to files, by the kind of the split."""
     table = TableAccess(engine, work.table)
     try:
         if split.kind == "log":
@@ -83,7 +83,8 @@ def _check_schema(table: TableAccess, work: TableWork) -> None:
     """Raise if columns were added since the plan: the state is newer, and its rows may have values in them."""
     found = table.engine.run(table.engine.describe(table.path))
     if found.table_id != work.table.table_id:
-        raise FlussError(f"table {work.table.path} was dropped and created again", ErrorCode.TABLE_NOT_EXIST)
+        message = f"table {work.table.path} was dropped and created again: tier it again"
+        raise FlussError(message, ErrorCode.TABLE_NOT_EXIST)
     if found.schema_id != work.table.schema_id:
         raise FlussError(
             f"columns were added to {work.table.path} while a bucket of it was read: the next round tiers the bucket",

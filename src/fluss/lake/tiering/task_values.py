@@ -20,7 +20,7 @@ Kind = Literal["log", "changes", "state"]
 
 @dataclass(frozen=True)
 class TableWork:
-    """The table as it was when the round was planned; rows of later schemas are after the ends of its splits."""
+    """The table as it was when the round was planned; its splits end before any rows of later schemas."""
 
     table: ClientTable
     target: LakeTarget
@@ -47,13 +47,13 @@ class SplitWork:
 
     @property
     def offset_count(self) -> int:
-        """The number of offsets that it covers."""
+        """The number of offsets in the range that is read."""
         return max(self.split.end_offset - self.read_from, 0)
 
 
 @dataclass(frozen=True)
 class SplitResult:
-    """The result of a split. `message` None: no files, because the bucket was dropped, it failed, or time was up."""
+    """The result of a split. `message` is None if the bucket was dropped, the split failed, or time was up."""
 
     split: LakeSplit
     message: CommitMessage | None = None

@@ -1,3 +1,4 @@
-"""Handlers that coordinator and tablets share: metadata, permissions, snapshots. Start with `environment`, which holds
-what all of them use.
+"""Handlers and rules that coordinator and tablets share: metadata, permissions, snapshots.
+
+Imported by `coordinator`, `tablet` and `process`. Start with `environment`, which holds what all handlers use.
 """

@@ -1,1 +1,5 @@
-"""Connections, request dispatch and limits of a server process."""
+"""Connections, request dispatch and limits of a server process.
+
+Imported by `process` only: handlers know just `runtime.handlers`. Start with `server`, then follow a request through
+`connection` and `dispatch`.
+"""

@@ -1,3 +1,5 @@
-"""The foundation of every server process: event loop, time slices for long work, log lines, heartbeats, listeners, and
-the interface of handlers (`handlers`). Imports nothing else of the server.
+"""The foundation of every server process: event loop, time slices, log lines, heartbeats, listeners, handlers.
+
+Imports nothing else of the server; all other folders of the server may import it. Start with `handlers`, the interface
+between roles and the network.
 """

@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
 
 def spark_arrow_schema(schema: StructType) -> pa.Schema:
-    """The Arrow schema that Spark expects from a reader, made by the function of Spark that it is compared with."""
+    """The Arrow schema that Spark expects from a reader, made by the function with which Spark checks it."""
     from pyspark.sql.pandas.types import to_arrow_schema
 
     return to_arrow_schema(schema, timezone="UTC")
@@ -132,9 +132,10 @@ _TAKEN = (
 
 
 def taken_type(source: pa.DataType, data_type: DataType, where: str, nanos_as: NanosAs) -> pa.DataType:
-    """The type as which a column accepts an Arrow type of Spark: unchanged, except for nanoseconds as numbers.
+    """The Arrow type to read values of `source` as, for a column: `source` itself, except for nanoseconds as numbers.
 
-    Spark can cast in the query, so fewer types are accepted than from other Arrow data; nested types by their leaves.
+    Raises if the column does not accept `source`. Queries can cast, so fewer types are accepted than from other Arrow
+    data. Nested types are accepted if their leaves are.
     """
     target = to_arrow_type(data_type)
     if source.equals(target) or pa.types.is_null(source):

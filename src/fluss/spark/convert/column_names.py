@@ -1,7 +1,7 @@
 """Names of columns in options, resolved like names in Spark: an exact match, else a match that ignores case.
 
 A table may have columns that differ only in case; such a name must be exact. Python sources cannot see
-`spark.sql.caseSensitive`, so whatever it says, an exact match wins and a match that ignores case is accepted too.
+`spark.sql.caseSensitive`, so regardless of it an exact match wins, and a match that ignores case is accepted too.
 """
 
 from __future__ import annotations

@@ -1,11 +1,11 @@
-"""Values of partition columns, converted between the strings of servers and Spark's own rows in the catalog's Java.
+"""Values of partition columns, converted between the strings of servers and the rows of Spark in our Java catalog.
 
 The values in Spark's rows travel as JSON (`PartitionValues.java`):
 
 | Fluss | JSON |
 |---|---|
 | BOOLEAN, TINYINT .. BIGINT, CHAR(n), STRING | the same |
-| FLOAT, DOUBLE | to us a number, or a string for NaN and infinity; from us a string |
+| FLOAT, DOUBLE | from Spark a number, or a string for NaN and infinity; to Spark a string |
 | BINARY(n), BYTES | string, Base64 |
 | DATE | days since 1970 |
 | TIME(p) | nanoseconds of the day |
@@ -74,7 +74,7 @@ def _logical(value: Any, data_type: DataType, nanos_as: NanosAs) -> Any:
     if root == _TIME_ROOT:
         millis, rest = divmod(value, _NANOS_PER_MILLISECOND)
         if rest:
-            raise ValueError("partitions have times in milliseconds, and this time has more digits")
+            raise ValueError(f"times of partitions have milliseconds, but {value} ns has more digits")
         return millis
     if root in TIMESTAMP_ROOTS:
         return divmod(value * _nanos_per_unit(data_type, nanos_as), _NANOS_PER_MILLISECOND)
@@ -96,7 +96,7 @@ def _for_spark(value: Any, data_type: DataType, nanos_as: NanosAs) -> Any:
 
 
 def _java_float(value: float) -> str:
-    """The string that Java parses."""
+    """The value as a string that Java's `Double.parseDouble` accepts."""
     if math.isnan(value):
         return "NaN"
     return repr(value).replace("inf", "Infinity")

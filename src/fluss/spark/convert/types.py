@@ -103,7 +103,7 @@ def to_spark_type(data_type: fluss.DataType, nanos_as: NanosAs = "microseconds")
         return spark.MapType(key, value, data_type.value.nullable)
     if isinstance(data_type, fluss.RowType):
         return spark.StructType([_to_spark_field(each, nanos_as) for each in data_type.fields])
-    raise FlussError(f"no Spark type for the column type {data_type}")
+    raise FlussError(f"the column type {data_type} has no corresponding Spark type")
 
 
 def _to_spark_time(

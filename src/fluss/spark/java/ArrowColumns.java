@@ -21,8 +21,8 @@ import org.apache.spark.unsafe.types.UTF8String;
 /**
  * The columns of an Arrow batch that is filled row by row, by plain stores into Arrow's memory.
  *
- * A column has room for MAX_ROWS rows from the beginning, so it does not check for room; strings double their memory when
- * it is full. Types without a class here are written by Spark's own writers.
+ * A column has room for MAX_ROWS rows from the beginning, so it does not check for room; columns of strings
+ * double their memory when it is full. Types without a class here are written by Spark's own writers.
  */
 public class ArrowColumns {
     public static final int MAX_ROWS = 8192;
@@ -30,7 +30,7 @@ public class ArrowColumns {
     private ArrowColumns() {
     }
 
-    /** The column for a vector; `index` is its place in the rows. */
+    /** The column for a vector; `index` is its position in the rows. */
     static Column column(FieldVector vector, int index) {
         boolean micros = vector instanceof TimeStampMicroVector || vector instanceof TimeStampMicroTZVector;
         if (vector instanceof BigIntVector || micros) {

@@ -75,7 +75,7 @@ public class ArrowWrites {
         return source.createPythonTaskMetrics(scala.collection.immutable.Map$.MODULE$.from(values));
     }
 
-    /** Send rows to a Python process and return the batches that it sends back; both go on at the same time. */
+    /** Send rows to a Python process and return the batches that it sends back; both happen at the same time. */
     static scala.collection.Iterator<?> run(
             MapInBatchEvaluatorFactory factory, scala.collection.Iterator<InternalRow> rows) {
         TaskContext context = TaskContext.get();
@@ -257,7 +257,7 @@ public class ArrowWrites {
     @SuppressWarnings("unchecked") // between Spark's own classes: newWriter has other type arguments in each of them
     public static class DirectRunner extends ArrowPythonRunner {
         private static final long MAX_BYTES = 8L << 20;
-        /** Assumed size of a row that is no UnsafeRow and so does not know its size. */
+        /** Assumed size of a row that is not an UnsafeRow, because only an UnsafeRow knows its size. */
         private static final int OTHER_ROW_BYTES = 4096;
 
         private scala.collection.Iterator<?> rows = null;

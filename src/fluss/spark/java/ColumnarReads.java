@@ -48,9 +48,9 @@ import org.apache.spark.unsafe.types.UTF8String;
 /**
  * Batch reads that pass the Arrow batches of the Python reader to Spark as columns.
  *
- * Spark converts the batches of Python sources to rows twice before a query sees a value. Here its generated code reads
- * values from Arrow's memory, and only those that the query uses. Batches that Python does not need to look into arrive
- * as the server stores them, and are decompressed here (StoredBatches).
+ * Spark converts the batches of Python sources to rows twice before a query sees a value. Here the query's generated code
+ * reads values from Arrow's memory, and only those that the query uses. Batches that Python does not need to look into
+ * arrive as the server stores them, and are decompressed here (StoredBatches).
  */
 public class ColumnarReads {
     private ColumnarReads() {

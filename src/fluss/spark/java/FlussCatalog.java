@@ -30,7 +30,7 @@ import org.apache.spark.sql.util.CaseInsensitiveStringMap;
 /**
  * The databases and tables of a cluster by three-part names.
  *
- * What it knows about them it asks the Python program of the driver (PythonCalls). Errors that Spark has exceptions for are
+ * The catalog asks the Python program of the driver about them (PythonCalls). Errors that Spark has exceptions for are
  * recognised by their codes; all others keep their messages.
  */
 public class FlussCatalog implements StagingTableCatalog, SupportsNamespaces {
@@ -194,7 +194,7 @@ public class FlussCatalog implements StagingTableCatalog, SupportsNamespaces {
     }
 
     public void renameTable(Identifier from, Identifier to) {
-        throw new UnsupportedOperationException("tables cannot be renamed");
+        throw new UnsupportedOperationException("table " + path(from) + " cannot be renamed: create a new one");
     }
 
     // ---- databases ----

@@ -54,8 +54,9 @@ public class FlussSource extends PythonDataSourceV2 implements DataSourceRegiste
      * A Python source for one scan or write.
      *
      * Spark keeps the environment of the source's processes once for all queries, in a map that is not thread-safe, and
-     * streams add these variables to it when they start. Two that did so at the same time would corrupt the map, and every
-     * later query would fail with "Task not serializable". So the variables are added before.
+     * streams add STREAM_VARIABLES to it when they start. Two streams that did so at the same time would corrupt the map,
+     * and every later query would fail with "Task not serializable". So the variables are added here, before any stream
+     * starts.
      */
     static PythonDataSourceV2 newSource() {
         PythonDataSourceV2 source = new PythonDataSourceV2();
@@ -131,7 +132,7 @@ public class FlussSource extends PythonDataSourceV2 implements DataSourceRegiste
             return false;
         }
 
-        /** Spark offers none when it applies filters itself; it is declined when the source applies filters. */
+        /** Accept a single COUNT(*) without filters; Spark does not call this if it applies filters itself. */
         public boolean pushAggregation(Aggregation aggregation) {
             countsRows = offered.length == 0
                 && aggregation.groupByExpressions().length == 0

@@ -27,7 +27,7 @@ public class FlussTables {
     private FlussTables() {
     }
 
-    /** A table. */
+    /** A table that a catalog has loaded. */
     public static class FlussTable implements Table, SupportsRead, SupportsWrite {
         final PythonCalls python;
         final String path;

@@ -17,7 +17,7 @@ import org.apache.spark.sql.util.CaseInsensitiveStringMap;
  * an answer has a result, or an error and its code.
  */
 public class PythonCalls {
-    /** The system property that holds Python's function: sessions of streaming queries load our classes again. */
+    /** The system property with Python's function; not a static field, because streaming queries load our classes again. */
     public static final String PYTHON = "flusspy.spark.catalog.python";
     public static final int DATABASE_NOT_EXIST = 4;
     public static final int DATABASE_NOT_EMPTY = 5;
@@ -101,7 +101,7 @@ public class PythonCalls {
         return (Function<String, ?>) System.getProperties().get(PYTHON);
     }
 
-    /** What Python has answered. */
+    /** The answer of Python to one call. */
     public static class Answer {
         private final Map<?, ?> fields;
 

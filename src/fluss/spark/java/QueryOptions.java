@@ -19,7 +19,7 @@ public class QueryOptions {
     public static final String SESSION_PREFIX = "spark.sql.fluss.";
     /** The names of the options that were set for the session or the catalog and not for this query. */
     public static final String DEFAULTS = "__defaults";
-    /** Set if no other query will use the Python reader: only then does it accept filters. */
+    /** Set if no other query will use the Python reader, which accepts filters only then. */
     public static final String OWN_SCAN = "__own_scan";
     /** The value of OWN_SCAN for a stream, or for a scan with one more column, for stored messages (ColumnarReads). */
     public static final String STORED = "stored";

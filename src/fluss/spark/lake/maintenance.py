@@ -72,7 +72,7 @@ class _Work:
 
 @dataclass(frozen=True)
 class Maintained:
-    """One job on one table: the plan, and the result (None in a dry run)."""
+    """The plan of one job on one table, and its result (None in a dry run)."""
 
     table: str
     job: str
@@ -93,7 +93,7 @@ def maintain(
     options: Mapping[str, Any] | None = None,
     lake_options: Mapping[str, str] | None = None,
 ) -> list[Maintained]:
-    """Maintain lake tables now, due or not::
+    """Maintain lake tables now, whether or not maintenance is due::
 
         for done in fluss.spark.maintain(spark, "shop.orders", "localhost:9123", dry_run=True):
             print(done)

@@ -1,8 +1,8 @@
 """Every option of `format("fluss")`, and the reads or writes that it applies to.
 
 An option that would have no effect is refused, just as an unknown one is: a user who gives it expects an effect. This
-holds for the options of one read or write. Defaults for many reads and writes, given by the session, a catalog or
-`fluss.spark.attach`, may apply to some of them only (`fluss.spark.options.session_options.DEFAULTS_OPTION`).
+rule is for the options of one read or write. Defaults, which the session, a catalog or `fluss.spark.attach` gives to
+many reads and writes, may apply to only some of them (`fluss.spark.options.session_options.DEFAULTS_OPTION`).
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ _STREAMING_WRITES: tuple[Direction, ...] = ("streaming writes",)
 _WRITES: tuple[Direction, ...] = (*_BATCH_WRITES, *_STREAMING_WRITES)
 _ALL: tuple[Direction, ...] = (*_READS, *_WRITES)
 
-# In the spelling of the documentation; Spark lower-cases what users write.
+# In the spelling of the documentation; Spark passes the names in lower case.
 OPTIONS: dict[str, tuple[Direction, ...]] = {
     "bootstrap.servers": _ALL,
     "bootstrapServers": _ALL,
@@ -36,7 +36,7 @@ OPTIONS: dict[str, tuple[Direction, ...]] = {
     "start": _READS,
     "starting": _READS,
     "end": _BATCH_READS,
-    "scan.startup.mode": _READS,  # batch reads ignore them, as those of Apache Fluss do
+    "scan.startup.mode": _READS,  # batch reads ignore this and the next one, as in Apache Fluss
     "scan.startup.timestamp": _READS,
     "scan.incremental.start.timestamp": _BATCH_READS,
     "scan.incremental.end.timestamp": _BATCH_READS,
@@ -66,7 +66,7 @@ OPTIONS: dict[str, tuple[Direction, ...]] = {
 
 
 def check_direction(said: Collection[str], direction: Direction) -> None:
-    """Raise `FlussError` for the first of these options, in lower case, that does not apply to this direction."""
+    """Raise `FlussError` if one of the options in `said`, which are in lower case, has no effect on `direction`."""
     for name, directions in OPTIONS.items():
         if name.lower() in said and direction not in directions:
             raise FlussError(

@@ -87,7 +87,7 @@ def _offsets(name: str, text: str) -> tuple[tuple[str | None, int, int], ...]:
     try:
         document = json.loads(text)
     except ValueError as error:
-        raise FlussError(f"option {name} is not valid JSON: {error}") from None
+        raise FlussError(f"option {name} is not valid JSON: {error}, got {text!r}") from None
     entries: list[tuple[str | None, int, int]] = []
     for key, entry in document.items():
         if isinstance(entry, dict):

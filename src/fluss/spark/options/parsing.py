@@ -2,7 +2,7 @@
 
 Spark passes options as strings with lower-cased keys. `parse_options` turns them into a `FlussOptions`, which is
 hashable, can be pickled, and is all that readers and writers receive. Unknown options and invalid values are refused
-here, on the driver; the error has the option's name, the value and what is allowed.
+here, on the driver; the error states the option's name, the value and what is allowed.
 
 Options of the session (`spark.sql.fluss.<option>`, see `fluss.spark.options.session_options`) are defaults. The table
 in `fluss.spark.options.applicability` lists the options and the reads and writes that they apply to.
@@ -34,7 +34,7 @@ TRANSACTION_PATTERN = "[A-Za-z0-9_-]{1,100}"
 OPEN_END = "open"
 
 DEFAULT_POLL_TIMEOUT_MS = 60_000
-"""How long a read waits for rows that must arrive before it fails."""
+"""The default time that a read waits for rows that exist but do not arrive, before it fails."""
 
 Mode = Literal["state", "changelog", "binlog", "lake"]
 Delivery = Literal["exactly-once", "at-least-once"]
@@ -76,9 +76,9 @@ class ReadOptions:
     """False: do not read the lake. None: read lake and log if the table has a lake."""
     snapshot_id: int | None = None
     as_of_ms: int | None = None
-    start_is_for_streams: bool = False  # it came from scan.startup.*, which batch reads ignore
+    start_is_for_streams: bool = False  # `start` came from scan.startup.*, which batch reads ignore
     poll_timeout_ms: int = DEFAULT_POLL_TIMEOUT_MS
-    skips_bad_batches: bool = False  # in streams too
+    skips_bad_batches: bool = False  # applies to streams too
 
 
 @dataclass(frozen=True)
@@ -104,7 +104,7 @@ class WriteOptions:
     """A batch write with a name and a number is done once, however often it is repeated. Without a name, inside
     `foreachBatch`, the name is that of the query."""
     transaction_is_said: bool = False
-    """The user gave the number for this write; `fluss.spark.foreach_batch` numbers the batches of all tables."""
+    """True if the user gave the number for this write; False if `fluss.spark.foreach_batch` set it."""
     on_extra_digits: ExtraDigits = "error"
     """How to treat digits of a second or of a decimal that a column cannot hold."""
 
@@ -118,14 +118,14 @@ class FlussOptions:
     columns: tuple[str, ...] | None = None
     limit: int | None = None
     mode: Mode | None = None
-    """None: the current state of a primary-key table, the rows of a log table. lake: the lake table as it is stored."""
+    """None: the current state of a primary-key table, or the rows of a log table. `lake`: the lake table as stored."""
     lake_view: str | None = None
     """One of `LAKE_VIEWS`, with mode lake."""
     nanos_as: NanosAs = "microseconds"
     own_scan: bool = False
-    """The reader serves one query; set by our Java classes, not by users (`fluss.spark.java.java_classes`)."""
+    """True if the reader serves one query only; set by our Java classes (`spark.java.java_classes`), not by users."""
     declared_schema: str | None = None
-    """All columns of the DataFrame, if the reader has only those of the query; set by our Java classes."""
+    """All columns of the DataFrame as JSON, if the reader is asked for fewer of them; set by our Java classes."""
     read: ReadOptions = ReadOptions()
     stream: StreamOptions = StreamOptions()
     write: WriteOptions = WriteOptions()
@@ -170,9 +170,9 @@ def parse_options(options: Mapping[str, str], direction: Direction | None = None
 
 
 class _OptionReader:
-    """Lower-cased keys and strings, taken one by one. `said` are the options of this read or write alone.
+    """The options of one read or write by lower-cased name, merged over those of the session.
 
-    Session options that are already merged into the given ones are newer than those that this process has inherited.
+    `said` has the names given for this read or write. Inherited options are ignored if newer ones are merged already.
     """
 
     def __init__(self, options: Mapping[str, str], inherited: Mapping[str, str]) -> None:
@@ -187,11 +187,11 @@ class _OptionReader:
             if key in _SPELLING or key.startswith(CLIENT_PREFIX) or key in (OWN_SCAN_OPTION, DECLARED_SCHEMA_OPTION):
                 continue
             near = [_SPELLING[name] for name in difflib.get_close_matches(key, _SPELLING, n=3, cutoff=0.6)]
-            hint = f"did you mean {' or '.join(near)}?" if near else f"there are {', '.join(sorted(OPTIONS))}"
-            raise FlussError(f"format 'fluss' has no option {key!r}: {hint} Options of the client start with client.")
+            hint = f"did you mean {' or '.join(near)}" if near else f"its options are {', '.join(sorted(OPTIONS))}"
+            raise FlussError(f"format 'fluss' has no option {key!r}: {hint}; client options start with 'client.'")
 
     def take(self, parse: Callable[[str, str], T], *spellings: str) -> T | None:
-        """The value under one of several spellings; raise if two spellings have different values."""
+        """Return the value under one of several spellings; raise if two spellings have different values."""
         found = [(name, self.values[name.lower()]) for name in spellings if name.lower() in self.values]
         if not found:
             return None
@@ -277,7 +277,7 @@ def _read(given: _OptionReader) -> ReadOptions:
 
 
 def _check_lake(read: ReadOptions) -> None:
-    """Raise for a start or an end with a snapshot of the lake, which has no offsets."""
+    """Raise if the options choose the lake in two ways, or a snapshot of it together with a start or an end."""
     chosen = {
         "snapshot_id": read.snapshot_id is not None,
         "as_of": read.as_of_ms is not None,
@@ -306,7 +306,7 @@ def _write(given: _OptionReader) -> WriteOptions:
         transaction_is_said=not given.said.isdisjoint(("transaction", "transactionbatch")),
     )
     if write.transaction is not None and write.transaction_batch is None:
-        raise FlussError("option transaction needs transactionBatch, a number that grows with every batch of that name")
+        raise FlussError(f"option transaction={write.transaction!r} needs transactionBatch, a number that only grows")
     return write
 
 
@@ -329,7 +329,7 @@ def _start(
 def _check_ranges(read: ReadOptions) -> None:
     start, end = read.incremental_start_ms, read.incremental_end_ms
     if end is not None and start is None:
-        raise FlussError("scan.incremental.end.timestamp needs scan.incremental.start.timestamp")
+        raise FlussError(f"scan.incremental.end.timestamp={end} needs scan.incremental.start.timestamp: give both")
     if start is not None:
         if end is not None and start >= end:
             raise FlussError(f"scan.incremental: the start must be before the end, got {start} ms and {end} ms")
@@ -346,7 +346,7 @@ def _check_ranges(read: ReadOptions) -> None:
 
 def _non_empty(name: str, value: str) -> str:
     if not value.strip():
-        raise FlussError(f"option {name} must not be empty")
+        raise FlussError(f"option {name} must not be empty, got {value!r}")
     return value.strip()
 
 

@@ -13,8 +13,8 @@ from collections.abc import Mapping
 SESSION_PREFIX = "spark.sql.fluss."
 SESSION_OPTIONS_VARIABLE = "FLUSS_SPARK_SESSION_OPTIONS"
 DEFAULTS_OPTION = "__defaults"
-"""Names, separated by commas, of the options of a read or write that are defaults for many: from the session, a catalog
-or `fluss.spark.attach`. Our Java classes and functions set it, not users."""
+"""An option that our Java classes and functions set, not users: the names, separated by commas, of those options that
+the session, a catalog or `fluss.spark.attach` gave as defaults."""
 
 
 def session_options(settings: Mapping[str, str]) -> dict[str, str]:
@@ -31,7 +31,7 @@ def session_options(settings: Mapping[str, str]) -> dict[str, str]:
 
 
 def over_defaults(defaults: Mapping[str, str], said: Mapping[str, str]) -> dict[str, str]:
-    """Merge the options of one read or write over the defaults and note which are defaults; keys in lower case.
+    """Merge the options of one read or write over the defaults, and list which are defaults; keys in lower case.
 
     >>> over_defaults({"limit": "5", "table": "a"}, {"table": "b"})
     {'limit': '5', 'table': 'b', '__defaults': 'limit'}

@@ -1,10 +1,12 @@
 """The reader of `spark.read.format("fluss")`.
 
-Spark creates a reader in a process on the driver, offers it the filters, pickles it for the tasks, and only then asks
-for the partitions. So a `FlussBatchReader` holds plain values, and the results of planning travel with the partitions.
+Spark creates a reader in a process on the driver, offers the filters to it, pickles it for the tasks, and only then
+asks it for the partitions. So a `FlussBatchReader` holds plain values, and the results of planning are in the
+partitions.
 
-Spark checks if a class overrides `pushFilters`, and refuses every query of such a class while push-down is disabled,
-which is the default. `_Push` does not count as an override, but still takes the filters if Spark offers some.
+Spark checks whether a class overrides `pushFilters`, and refuses every query of such a class while push-down is
+disabled, which is the default. An attribute of the instance (`_Push`) does not count as an override, but Spark calls
+it.
 """
 
 from __future__ import annotations
@@ -91,10 +93,11 @@ class FlussBatchReader(DataSourceReader):
     def accept(self, filters: list[Filter]) -> list[Filter]:
         """Take the filters that are answered exactly; return those that Spark must apply itself.
 
-        None is taken if Spark may reuse this reader for other queries (`fluss.spark.java.java_classes`), or with a
-        limit: a limit counts rows before Spark's filters, and the result must not depend on a setting.
+        No filter is taken if Spark may reuse this reader for other queries (`fluss.spark.java.java_classes`). With a
+        limit none is taken either: a limit counts rows before Spark's filters, and with or without push-down the result
+        must be the same.
         """
-        takes_none = self._options.mode in ("binlog", "lake")  # their columns are not those of the table
+        takes_none = self._options.mode in ("binlog", "lake")  # whose columns are not those of the table
         if takes_none or not self._options.own_scan or self._options.limit is not None:
             return list(filters)
         patiently(lambda: self._take(filters), self._patience_seconds)
@@ -106,7 +109,7 @@ class FlussBatchReader(DataSourceReader):
             self._predicate = self._rest_of_filter(opened)
 
     def partitions(self) -> list[InputPartition]:
-        """Plan the tasks. Invalid options are detected here; servers that restart are waited for."""
+        """Plan the tasks; raise for options that the table does not allow. Waits while servers restart."""
         return patiently(self._planned, self._patience_seconds)
 
     def _planned(self) -> list[InputPartition]:
@@ -123,7 +126,7 @@ class FlussBatchReader(DataSourceReader):
             return [Task(opened.info.table_id, split) for split in splits]
 
     def _rest_of_filter(self, opened: OpenTable) -> Any:
-        """The filter without the conditions that the choice of partitions has already satisfied."""
+        """The filter without the conditions that all rows of the chosen partitions satisfy."""
         columns = partition_pruning.readable_columns(opened.access.schema, opened.info.get_partition_keys())
         return self._pushed.without(columns)
 
@@ -141,7 +144,7 @@ class FlussBatchReader(DataSourceReader):
             yield from with_stored(batches, target, self._stored_column)
 
     def _batches(self, task: Task) -> Iterator[Any]:
-        """The rows of a task before conversion for Spark."""
+        """The rows of a task as record batches, before conversion to Spark's types."""
         with contextlib.ExitStack() as stack:
             opened = patiently(lambda: stack.enter_context(open_table(self._options)), self._patience_seconds)
             check_table_id(opened, task.table_id)

@@ -1,13 +1,13 @@
 """Changes with the old and the new row side by side: `mode=binlog`.
 
-A changelog has two rows for an update, the old one and the new one, at adjacent offsets. Here they become one row, and
-the update belongs to the offset of its new row: a range that begins with a new row reads the old one at the offset
-before, and a range that ends with an old row leaves it to the next range. So ranges can be cut anywhere and read again
-without losing or repeating a change.
+A changelog has two rows for an update, the old one and the new one, at adjacent offsets. Here they become one row with
+the offset of the new row: a range that begins with a new row also reads the old row at the offset before it, and a
+range that ends with an old row leaves that row to the next range. So ranges can be cut anywhere and read again without
+losing or repeating a change.
 
-A `Pairing` belongs to one bucket and receives its rows in the order of their offsets. It keeps only the last row, if
-that was the old row of an update, and uses it only if the next row has the next offset, so rows may be left out or be
-repeated. One thread uses it.
+A `Pairing` belongs to one bucket and receives its rows in the order of their offsets. It keeps only the last row, and
+only if that is the old row of an update. It uses this row only if the next row has the next offset, so the rows that it
+receives may have gaps or repetitions. One thread uses it.
 """
 
 from __future__ import annotations
@@ -45,14 +45,14 @@ LookBack = Callable[[int], Any]
 
 @dataclass(frozen=True)
 class BinlogColumns:
-    """The columns of a read: those of the five that are `wanted`, and the table's columns in the `images`."""
+    """The columns of a read: the binlog columns that are `wanted`, and `own`, the table's columns in their `images`."""
 
     wanted: tuple[str, ...]
     own: tuple[str, ...]
 
     @property
     def images(self) -> tuple[str, ...]:
-        """Those of `before` and `after` that are wanted."""
+        """The columns `before` and `after`, as far as they are wanted."""
         return tuple(name for name in self.wanted if name in (BEFORE_COLUMN, AFTER_COLUMN))
 
     def plan(self, schema: Schema) -> ScanPlan:
@@ -63,7 +63,7 @@ class BinlogColumns:
 
 
 def binlog_columns(schema: StructType) -> BinlogColumns:
-    """The columns of a read with this schema."""
+    """Return the columns of a binlog read with this Spark schema."""
     images = [field.dataType for field in schema.fields if field.name in (BEFORE_COLUMN, AFTER_COLUMN)]
     own = images[0].names if images and isinstance(images[0], StructType) else []
     return BinlogColumns(tuple(schema.names) or (LOG_OFFSET_COLUMN,), tuple(own))
@@ -83,7 +83,7 @@ def read_binlog(opened: OpenTable, each: BucketRange, columns: BinlogColumns, pa
 
 
 def look_back(opened: OpenTable, bucket: TableBucket, plan: ScanPlan, patience_seconds: float) -> LookBack:
-    """A function that reads single old rows of a bucket."""
+    """Return a function that reads the old row at one offset of a bucket."""
 
     def read(offset: int) -> Any:
         ranges = {bucket: (offset, offset + 1)}
@@ -120,7 +120,7 @@ class Pairing:
         return pa.RecordBatch.from_arrays([found[name] for name in names], names=list(names))
 
     def _images(self, rows: LogRows, kinds: Any, kept: Any) -> dict[str, Any]:
-        """Old and new rows. At most one row from outside the batch is needed: the old row of the batch's first row."""
+        """The old and new rows of a batch. At most one row outside of it is needed: the old row of its first update."""
         images, first = rows.rows, 0
         if BEFORE_COLUMN in self._columns.images:
             self._check_pairs(rows, kinds)
@@ -166,7 +166,7 @@ def _taken(structs: Any, places: Any, is_null: Any) -> Any:
     if is_null.all():
         return pa.nulls(len(places), structs.type)
     if len(places) == len(structs) and not is_null.any() and places[0] == 0:
-        return structs  # every row once: inserts only
+        return structs  # every row is taken once, as in a batch of inserts
     return structs.take(pa.array(places, mask=is_null))
 
 

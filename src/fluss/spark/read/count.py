@@ -1,7 +1,7 @@
 """`fluss.spark.count()`: the number of rows without reading them, where that is exact.
 
-It also works in sessions without our Java classes. With them `DataFrame.count()` does the same (`count_reader`);
-without them, Spark asks a Python source for all columns of all rows and counts them itself.
+The function also works in sessions without our Java classes. With these, `DataFrame.count()` does the same
+(`count_reader`); without them, Spark asks a Python source for all columns of all rows and counts the rows itself.
 """
 
 from __future__ import annotations
@@ -39,7 +39,8 @@ def count(spark: SparkSession, table: str, *, options: Mapping[str, Any] | None 
         return spark.read.format("fluss").options(**given).load().count()
     with open_table(parsed) as opened:
         if parsed.mode == "state" and not opened.info.has_primary_key():
-            raise FlussError(f"table {opened.info.table_path} has no primary key, which mode=state needs")
+            path = opened.info.table_path
+            raise FlussError(f"table {path} has no primary key, which mode=state needs: leave the mode out")
         found = exact_count(opened, parsed)
         is_binlog = parsed.mode == "binlog"
         column = LOG_OFFSET_COLUMN if is_binlog else cheapest_column(opened.access.schema)
@@ -49,18 +50,18 @@ def count(spark: SparkSession, table: str, *, options: Mapping[str, Any] | None 
 
 
 def _has_lake_only(plan: UnionPlan) -> bool:
-    """True if there are partitions that the servers do not count."""
+    """True if the plan has partitions that are only in the lake, whose rows the servers do not count."""
     return any(split.partition_name is not None and split.partition_id is None for split in plan.splits)
 
 
 def exact_count(opened: OpenTable, options: FlussOptions) -> int | None:
-    """The number of rows if it is known without reading, else None."""
+    """Return the number of rows of a read if it is known without reading them, else None."""
     found = _all_rows(opened, options)
     return found if found is None or options.limit is None else min(found, options.limit)
 
 
 def _all_rows(opened: OpenTable, options: FlussOptions) -> int | None:
-    """The number of rows, ignoring the limit."""
+    """Return the number of rows as `exact_count` does, ignoring the limit."""
     partitions = None
     if opened.info.is_partitioned():
         partitions = opened.run(opened.admin.list_partition_infos(opened.info.table_path, None))
@@ -79,7 +80,7 @@ def _all_rows(opened: OpenTable, options: FlussOptions) -> int | None:
         if options.mode in ("changelog", "binlog") or has_range(options.read):
             return None  # some offsets have no row, and some keys change several times
         if options.read.read_optimized:
-            return None  # snapshots of Apache Fluss have other rows than its servers count
+            return None  # snapshots of Apache Fluss may have fewer rows than its servers count
         counts = opened.run(opened.access.row_counts(buckets.buckets))
         return None if counts is None else sum(counts.values())
     ranges = resolve(buckets, options.read)

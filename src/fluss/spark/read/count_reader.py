@@ -1,6 +1,6 @@
 """The reader of a query that needs only the number of all rows: `df.count()`, `SELECT count(*) FROM t`.
 
-Our Java classes ask for it (`COUNT_SCAN`). It returns numbers, which Spark adds up: one for everything if the number is
+Our Java classes ask for this reader (`COUNT_SCAN`). It returns numbers, which Spark adds up: a single number if it is
 known without reading (`exact_count`), else one for each task of the usual read, whose rows stay in the task. In both
 cases the rows counted are those of a read that is planned at the same moment.
 """
@@ -44,7 +44,7 @@ class CountReader(FlussBatchReader):
         self._numbers = spark_arrow_schema(schema)
 
     def _planned(self) -> list[InputPartition]:
-        """At least one task, because Spark's sum over no numbers is null."""
+        """Plan at least one task, because Spark's sum over no numbers is null."""
         with open_table(self._options) as opened:
             check_schema(opened.info, self._options, self._schema)
             known = None if self._options.lake_view is not None else exact_count(opened, self._options)
@@ -52,7 +52,7 @@ class CountReader(FlussBatchReader):
             return planned or [Task(opened.info.table_id, CountSplit(known or 0))]
 
     def read(self, partition: InputPartition) -> Iterator[Any]:
-        """Return one number."""
+        """Return one batch with the number of rows of a task."""
         assert isinstance(partition, Task), f"not a task of a count: {partition!r}"
         split = partition.split
         rows = split.rows if isinstance(split, CountSplit) else sum(map(len, self._batches(partition)))

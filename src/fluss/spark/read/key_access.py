@@ -1,8 +1,8 @@
-"""Filters that fix keys become lookups: a few rows of a primary-key table without reading the rest.
+"""Filters that fix keys become lookups, which read a few rows of a primary-key table without the rest.
 
-The whole primary key allows lookups; the columns that decide the bucket, with the partition columns, allow prefix
-lookups if the table supports them. The result of a lookup is filtered like any other, so a lookup only has to find at
-least the rows that match.
+Filters that fix the whole primary key become lookups. Filters that fix the bucket columns and the partition columns
+become prefix lookups, if the table supports them. The result of a lookup is filtered like any other, so a lookup only
+has to find at least the rows that match.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ PREFIXES_AT_ONCE = 64
 
 
 def lookup_split(table: FlussTable, pushed: Pushed) -> LookupSplit | None:
-    """A split that looks rows up; None if the filters do not fix the keys or a key is invalid."""
+    """Return the split that looks the rows up; None if the filters do not fix the keys or a key is invalid."""
     info = table.get_table_info()
     names = info.get_primary_keys()
     keys = pushed.keys(names)
@@ -65,7 +65,7 @@ def _checked(
 
 
 def looked_up(table: FlussTable, split: LookupSplit) -> Iterator[Any]:
-    """Record batches with all columns of the table."""
+    """Return the rows of a lookup split, as record batches with all columns of the table."""
     schema = table.arrow_schema
     if not split.by_prefix:
         found = asyncio.run(_rows_by_key(table, split))

@@ -2,14 +2,14 @@
 
 | asked for | log table | primary-key table |
 |---|---|---|
-| nothing special | tasks for files, tasks for the log after the snapshot | a task per bucket merges the two |
+| the whole table | tasks for files, tasks for the log after the snapshot | a task per bucket merges the two |
 | read.optimized, snapshot_id, as_of, `$lake` | tasks for files | the same |
 | union=false, a start, an end, a time range, changes | the log alone, as without a lake | live rows, changelog |
 
-`start=earliest`, `start=full` and `end=latest` select the whole table, so they count as nothing special.
+`start=earliest`, `start=full` and `end=latest` select the whole table, so they are planned like a read without options.
 
-Rows are the same as without the lake, plus those of expired log and expired partitions. A partition that a filter
-leaves out is left out of both. Runs on the driver and blocks.
+The rows are the same as without the lake, plus those that have expired from the log and those of expired partitions. A
+partition that a filter leaves out is read neither from the lake nor from the log. Runs on the driver and blocks.
 """
 
 from __future__ import annotations
@@ -61,7 +61,7 @@ class LateUnionTask(InputPartition):
 
 
 def lake_options_of(options: FlussOptions, info: TableInfo) -> LakeOptions | None:
-    """The options for the lake, or None if the read does not use it."""
+    """Return the options for the lake, or None if the read does not use it."""
     read = options.read
     has_lake = bool(property_value(info.get_properties(), DATALAKE_ENABLED))
     if read.snapshot_id is not None or read.as_of_ms is not None:
@@ -97,7 +97,7 @@ def lake_keeps_digits(schema: Schema) -> bool:
 
 
 def make_plan(opened: OpenTable, lake: LakeOptions, pushed: Pushed) -> UnionPlan | None:
-    """The plan, or None if the table is read without its lake, because nothing is in it yet."""
+    """Return the plan, or None if the table is read without its lake, because the lake has no rows yet."""
     for attempts_left in reversed(range(MAX_PLANS)):
         try:
             plan = plan_union(opened.access, predicate=pushed.predicate, options=lake)
@@ -131,7 +131,7 @@ def _chosen(info: TableInfo, splits: Iterable[UnionSplit], pushed: Pushed) -> It
 
 
 def split_files(split: UnionSplit, max_bytes: int | None) -> list[UnionTask]:
-    """The files of a bucket of a log table as tasks, with neighbours together, without the log after them."""
+    """Divide the files of a bucket of a log table into tasks of neighbouring files, without the log after them."""
     most = max_bytes or TARGET_SPLIT_BYTES
     groups: list[list[Any]] = []
     size = 0
@@ -145,7 +145,7 @@ def split_files(split: UnionSplit, max_bytes: int | None) -> list[UnionTask]:
 
 
 def log_range(split: UnionSplit) -> BucketRange | None:
-    """The log of a bucket after its files."""
+    """The offsets of a bucket's log after its files; None if there are none."""
     if not split.log_count or split.bucket_id is None:
         return None
     return BucketRange(split.partition_id, split.bucket_id, split.start, split.stop)
@@ -171,14 +171,14 @@ def read_lake_task(
 
 
 def of_task(splits: Iterable[UnionSplit], task: LateUnionTask) -> list[UnionSplit]:
-    """The splits of the buckets of a task."""
+    """The splits of those buckets that belong to a task."""
     return [split for split in splits if (split.bucket_id or 0) % task.count == task.number]
 
 
 def exact_rows(plan: UnionPlan, has_primary_key: bool) -> int | None:
-    """The number of rows if it is known without reading, else None."""
+    """Return the number of rows of a plan if it is known without reading them, else None."""
     if any(file.deleted_rows for split in plan.splits for file in split.files):
-        return None  # two deletes may concern one row
+        return None  # two deletes may be of the same row
     if has_primary_key and any(split.log_count or split.is_live for split in plan.splits):
         return None
     return sum(split.lake_rows + split.log_count for split in plan.splits)

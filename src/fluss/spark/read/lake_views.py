@@ -1,6 +1,6 @@
 """`table$lake$snapshots` and `table$lake$files`: the snapshots and files of a lake table, for its operators.
 
-The driver asks the lake when the read is planned; the rows travel with the only task.
+The driver reads them from the lake when the read is planned; the rows travel with the only task.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ class ViewSplit(InputPartition):
 
 
 def view_split(opened: OpenTable, view: str, snapshot_id: int | None) -> ViewSplit:
-    """The current rows; for files, those of a snapshot if the user names one."""
+    """Return the current rows of a view; with `snapshot_id`, the files are those of that snapshot."""
     table = load_lake_table(opened.access)
     rows = _snapshots(table) if view == "snapshots" else _files(table, snapshot_id)
     return ViewSplit(pa.RecordBatch.from_pylist(rows, spark_arrow_schema(VIEW_SCHEMAS[view])))

@@ -1,7 +1,7 @@
-"""Rows of an offset range: of a log table, or the changes of a primary-key table.
+"""Reads a range of offsets: rows of a log table, or changes of a primary-key table.
 
-Servers project columns and leave out batches; the rest of the filter is applied to the Arrow columns here. A range of
-which only offsets are wanted needs no server at all: in a log table every offset is a row.
+Servers project columns and leave out batches that the filter cannot match; here the filter is applied to the rows. A
+read of offsets alone needs no server: in a log table every offset is a row.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ _UNKNOWN_WIDTH = 64
 
 
 def cheapest_column(schema: Schema) -> str:
-    """The column that costs the least to read, for when only the number of rows matters."""
+    """The column that costs the least to read, used when only the number of rows matters."""
     return min(schema.columns, key=_width).name
 
 
@@ -73,7 +73,7 @@ def read_log(
     """Return record batches with at least the wanted columns, in offset order.
 
     With `stored_for`, whole batches that have the memory layout of this schema are returned as the server stores them,
-    unread. Finding bad batches requires reading them, so if those are to be skipped, none is returned like that.
+    unread. With `skips_bad_batches` all batches are decoded, because a bad batch is only noticed by decoding it.
     """
     schema = opened.access.schema
     own = [name for name in columns if name not in METADATA_COLUMNS]
@@ -108,12 +108,12 @@ def read_log(
 
 
 def bad_batch_plan(plan: ScanPlan, *, skips: bool) -> ScanPlan:
-    """The plan, completed with how to treat batches that cannot be read and the advice in their errors."""
+    """Return the plan with its rule for batches that cannot be read, and with the advice for errors about them."""
     return replace(plan, on_skipped=warn_of if skips else None, skipping_advice=SKIPPING_ADVICE)
 
 
 def _decoded(rows: LogRows, stored: StoredBatch, table: str) -> pa.RecordBatch:
-    """Decode rows at an end of the range, which are a part of a batch."""
+    """Decode those rows of a stored batch that are in the range, for a batch at the start or the end of it."""
     try:
         return stored.decoded()
     except CorruptBatch as error:

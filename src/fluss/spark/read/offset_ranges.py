@@ -1,7 +1,7 @@
 """Offset ranges of buckets from the options `start`, `end` and `scan.incremental.*`. Runs on the driver and blocks.
 
-The whole range of the read is fixed here: rows that arrive later belong to the next query. Servers turn times into
-offsets, but their index may be coarse, so the times are kept with the ranges and compared with every batch.
+Start and end of the read are fixed here: rows that arrive later belong to the next query. Servers convert times to
+offsets, but their index may be coarse, so the times are kept with the ranges and compared with those of every batch.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ AskOffsets = Callable[[TableAccess, Sequence[TableBucket]], Coroutine[Any, Any, 
 
 
 class TableBuckets:
-    """The buckets of a table in some of its partitions, and their offsets; each kind is requested once."""
+    """The buckets of a table in some of its partitions, and their offsets; each kind of offset is requested once."""
 
     def __init__(self, opened: OpenTable, partitions: Sequence[Any] | None) -> None:
         self._opened = opened
@@ -40,7 +40,7 @@ class TableBuckets:
         self._known: dict[str, Offsets] = {}
 
     def _offsets(self, name: str, ask: AskOffsets) -> Offsets:
-        """The offsets of all buckets; `name` is what they are kept under."""
+        """The offsets of all buckets, from the cache under `name` or from the servers."""
         if not self.buckets:
             return {}
         if name not in self._known:
@@ -64,16 +64,17 @@ class TableBuckets:
         return self._offsets("latest", TableAccess.latest)
 
     def have_gaps(self) -> bool:
-        """True if some offsets of these logs have no row, or only reading could tell. Not for changelogs.
+        """True if some offsets of these logs may have no row. Only for log tables; in changelogs this is usual.
 
-        A server that may have lost rows leaves out many offsets, so a small increase since a moment ago means new rows.
+        The row counts are requested after the offsets. A count that is a little higher means that rows have arrived in
+        between. A server that may have lost rows skips many offsets, so a much higher count means a gap.
         """
         if not self.buckets:
             return False
         earliest, latest = self.earliest(), self.latest()
         found = self._opened.run(self._opened.access.row_counts(self.buckets))
         if found is None:
-            return False  # other servers do not report it
+            return False  # servers other than ours do not report row counts
         more = [found[bucket] - (latest[bucket] - earliest[bucket]) for bucket in self.buckets]
         return not all(0 <= each < MIN_LOST_OFFSETS for each in more)
 
@@ -83,7 +84,7 @@ class TableBuckets:
         return self._offsets(f"at {time_ms}", lambda table, buckets: table.offsets_at(buckets, time_ms))
 
     def text(self, bucket: TableBucket) -> str:
-        """A description of a bucket for messages."""
+        """Describe a bucket of this table for messages."""
         name = self.names[bucket.partition_id]
         where = f"bucket {bucket.bucket_id}" if name is None else f"bucket {bucket.bucket_id} of partition {name!r}"
         return f"{where} of {self.path}"
@@ -126,7 +127,7 @@ def resolve(buckets: TableBuckets, read: ReadOptions) -> list[BucketRange]:
 
 
 def resolve_ends(buckets: TableBuckets, read: ReadOptions) -> list[BucketRange]:
-    """The ends of a read of the state: it includes everything before the end, even if that has expired from the log."""
+    """The ranges of a read of the state as of `end`, which has all earlier rows, even those expired from the log."""
     _, until = _times(read)
     stops = _stops(buckets, read, until)
     return [BucketRange(bucket.partition_id, bucket.bucket_id, 0, stops[bucket]) for bucket in buckets.buckets]
@@ -168,7 +169,7 @@ def _kind(position: Position | None) -> str | None:
 
 
 def _explicit(buckets: TableBuckets, option: str, position: Position, rest: Offsets) -> Offsets:
-    """The offsets that the user gave; they must exist. Other buckets get those of `rest`."""
+    """Return the offsets that the user gave, which must exist in the log; other buckets get those of `rest`."""
     by_name = {(buckets.names[bucket.partition_id], bucket.bucket_id): bucket for bucket in buckets.buckets}
     chosen = dict(rest)
     earliest, latest = buckets.earliest(), buckets.latest()

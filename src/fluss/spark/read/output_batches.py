@@ -33,12 +33,12 @@ _TIMESTAMP = pa.timestamp("us", "UTC")
 
 @cache
 def _names() -> Any:
-    """The names by kind of change. Created when needed: Arrow loads pandas for it, slower than a small query."""
+    """The names of the change types. Created at first use: Arrow loads pandas for it, which takes a while."""
     return pa.array([CHANGE_NAMES[kind] for kind in ChangeType], pa.string())
 
 
 def change_columns(rows: LogRows, wanted: Iterable[str]) -> dict[str, Any]:
-    """The columns about the changes, by name, as far as `wanted` names them."""
+    """Return those columns about the changes that are in `wanted`, by name."""
     count = len(rows)
     found: dict[str, Any] = {}
     for name in wanted:
@@ -56,7 +56,7 @@ def change_columns(rows: LogRows, wanted: Iterable[str]) -> dict[str, Any]:
 
 
 def with_change_columns(rows: LogRows, wanted: Iterable[str]) -> Any:
-    """The rows, followed by the columns about the changes."""
+    """Return the rows with the wanted columns about the changes after their own columns."""
     extra = change_columns(rows, wanted)
     arrays = [*rows.rows.columns, *extra.values()]
     return pa.RecordBatch.from_arrays(arrays, names=[*rows.rows.schema.names, *extra])
@@ -95,7 +95,7 @@ def _pieces(waiting: list[Any]) -> Iterator[Any]:
 
 
 def limited(batches: Iterable[Any], limit: int) -> Iterator[Any]:
-    """The first `limit` rows."""
+    """Return the first `limit` rows of the batches."""
     missing = limit
     for batch in batches:
         piece = batch.slice(0, missing)

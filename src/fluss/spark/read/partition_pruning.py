@@ -1,7 +1,7 @@
 """Choosing the partitions that can have rows which satisfy a condition on partition columns.
 
 The values of a partition are known from its name, as strings. Only types whose strings can be parsed unambiguously take
-part; a condition on another type selects no partitions, and is instead applied to every row.
+part; a condition on another type leaves out no partition, and is applied to every row instead.
 """
 
 from __future__ import annotations

@@ -77,7 +77,7 @@ class Planner:
         self._schema = opened.access.schema
 
     def splits(self) -> list[InputPartition]:
-        """The tasks; none if no rows are possible."""
+        """Return the splits of all tasks; an empty list if no row can match."""
         self._warn_about_expired_rows()
         limit = self._options.limit
         if limit == 0:
@@ -102,7 +102,7 @@ class Planner:
 
     @property
     def _may_cut_states(self) -> bool:
-        """Pieces show the moment of planning: not allowed for a reader that later queries reuse, or another moment."""
+        """True if buckets may be cut by key. Pieces show the state at planning, so only one query may read them."""
         read = self._options.read
         return self._options.own_scan and not (read.read_optimized or has_range(read))
 
@@ -115,7 +115,7 @@ class Planner:
     # ---- lake ----
 
     def _lake_splits(self, lake: LakeOptions, limit: int | None) -> list[InputPartition] | None:
-        """The splits of lake and log, or None if there is nothing in the lake yet."""
+        """The splits of lake and log, or None if the lake has no rows yet."""
         if self._info.has_primary_key() and not lake.is_lake_only:
             lookup = self._lookup(limit)  # also finds rows that are only in the lake
             if lookup is not None:
@@ -153,7 +153,7 @@ class Planner:
         return [*splits, later_split(splits)] if read.open_end and not is_part else splits
 
     def later_splits(self, planned: LaterSplit) -> list[InputPartition]:
-        """Plan what has been added since `planned` was made. Called in its task."""
+        """Plan the rows that have arrived since `planned` was made. Called in its task."""
         if self._is_log_read:
             return [LogSplit(each) for each in later_ranges(planned, self._ranges())]
         known = planned.state_buckets
@@ -164,7 +164,7 @@ class Planner:
         return not self._info.has_primary_key() or self._options.mode in ("changelog", "binlog")
 
     def _key_task(self, split: UnionSplit, lake: LakeOptions) -> InputPartition:
-        """The task of a bucket of a primary-key table. Digits of times that the lake lacks come from the live rows."""
+        """The task of a bucket of a primary-key table. Reads live rows if the lake has cut wanted digits of times."""
         is_gone = split.partition_name is not None and split.partition_id is None
         is_cut = self._options.nanos_as == "bigint" and not lake_keeps_digits(self._schema)
         if lake.is_lake_only or is_gone or not is_cut or split.bucket_id is None:
@@ -185,7 +185,7 @@ class Planner:
         return partition_pruning.matching(partitions, self._pushed.only(columns), self._schema)
 
     def _ranges(self, resolve_range: Resolve = resolve) -> list[BucketRange]:
-        """The offset ranges. Explicit offsets are checked against all partitions, even those filtered out."""
+        """Resolve the offset ranges. Explicit offsets are checked against all partitions, even those filtered out."""
         read = self._options.read
         partitions = self._partitions()
         chosen = self._chosen(partitions)
@@ -281,5 +281,6 @@ def check_table_id(opened: OpenTable, table_id: int) -> None:
     """Raise if the table is no longer the one that was planned. Called in tasks."""
     if opened.info.table_id != table_id:
         raise FlussError(
-            f"table {opened.info.table_path} was dropped and created again after the read was planned: run it again"
+            f"table {opened.info.table_path} was dropped and created again after the read was planned: "
+            "run the query again"
         )

@@ -1,7 +1,7 @@
 """Spark's filters as conditions that this package evaluates exactly.
 
 Spark does not check a filter again that a source takes, so a filter is taken only if its result is the same for every
-possible value; the others are given back (`Pushed.refused`) and Spark applies them. The two differ in:
+possible value; the others are given back (`Pushed.refused`) and Spark applies them. Spark and the client differ here:
 
 | | Spark | client |
 |---|---|---|
@@ -11,8 +11,8 @@ possible value; the others are given back (`Pushed.refused`) and Spark applies t
 
 `NaN > x` becomes `not (NaN <= x)`, true on both sides. Filters with values that the column cannot hold are given back.
 
-Taken filters are used three times: conditions on partition columns alone choose partitions, equalities on keys become
-lookups, and the whole is sent to the server (which leaves out batches by their statistics) and applied to every row.
+Taken filters have three uses: conditions on partition columns alone choose partitions, equalities on keys become
+lookups, and all filters are sent to the server (which leaves out batches by their statistics) and applied to every row.
 
 Pure functions; `Pushed` can be pickled, since it travels to the tasks.
 """
@@ -44,7 +44,7 @@ _NESTED = frozenset(("ARRAY", "MAP", "ROW"))
 
 @dataclass(frozen=True)
 class Pushed:
-    """The filters taken: conjuncts on table columns, as client predicates; `allowed` has values of equalities."""
+    """The filters taken: `conditions` must all be true, `allowed` has the values to which equalities fix columns."""
 
     conditions: tuple[Predicate, ...] = ()
     allowed: tuple[tuple[str, tuple[Any, ...]], ...] = ()
@@ -52,11 +52,11 @@ class Pushed:
 
     @property
     def predicate(self) -> Predicate | None:
-        """All conditions as one."""
+        """All conditions joined by `and`; None if there are none."""
         return reduce(Predicate.and_, self.conditions) if self.conditions else None
 
     def without(self, columns: Iterable[str]) -> Predicate | None:
-        """The conditions that use other columns too: what remains to be checked if these columns are known to match."""
+        """The conditions that also use other columns: those that remain if all rows match on these columns."""
         known = set(columns)
         left = [condition for condition in self.conditions if not set(condition.column_names()) <= known]
         return reduce(Predicate.and_, left) if left else None
@@ -68,7 +68,7 @@ class Pushed:
         return reduce(Predicate.and_, said) if said else None
 
     def keys(self, names: Sequence[str]) -> list[tuple[Any, ...]] | None:
-        """Every combination of values that these columns may have; None if one is not fixed or there are too many."""
+        """Every combination of values of these columns; None if a column is not fixed or there are too many of them."""
         values = dict(self.allowed)
         if not names or any(name not in values for name in names):
             return None
@@ -156,7 +156,7 @@ _TEXTS: dict[type[spark.Filter], Callable[[Any, Any], Predicate]] = {
 
 
 def _negated(child: spark.Filter, known: dict[str, Column]) -> Predicate | None:
-    """`not` keeps rows for which the child is false. A child that is unknown because of a null is not false."""
+    """The predicate of `not child`: rows for which the child is false, which excludes rows where it is null."""
     if isinstance(child, spark.EqualNullSafe):  # never unknown, so its negation is true for nulls
         equal, column = _translated(child, known), _column(child, known)
         if equal is None or column is None:

@@ -2,8 +2,8 @@
 
 Spark plans the tasks of a Python source once per DataFrame or temporary view and keeps them: a view that was first read
 in the morning would show the morning's rows forever. With `end=open` one more task asks the servers when it runs, and
-reads what the planned tasks cannot know of: offsets after theirs, and new partitions. It has nothing to do if the plan
-is fresh.
+reads the rows that the planned tasks do not include: later offsets, and new partitions. Right after planning there are
+none.
 """
 
 from __future__ import annotations

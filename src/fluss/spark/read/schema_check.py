@@ -18,8 +18,8 @@ from fluss.spark.read.output_batches import METADATA_COLUMNS
 def check_schema(info: TableInfo, options: FlussOptions, schema: StructType) -> None:
     """Raise `FlussError` unless the schema only leaves out columns or changes their order.
 
-    `schema` is what the query needs. Everything that was declared is checked, so that a wrong column is the same error
-    in every query, even in one that only counts.
+    `schema` has the columns that the query needs. The whole declared schema is checked, so that a wrong column is the
+    same error in every query, even in one that only counts.
     """
     if options.mode == "state" and not info.has_primary_key():
         raise FlussError(f"table {info.table_path} has no primary key, which mode=state needs: leave the mode out")
@@ -41,5 +41,8 @@ def check_schema(info: TableInfo, options: FlussOptions, schema: StructType) -> 
     if options.columns is None:
         return
     own = chosen_columns(options.columns, known, f"table {info.table_path}")
-    if any(field.name not in own for field in schema.fields):
-        raise FlussError(f"the schema has columns that the option columns ({', '.join(own)}) leaves out: give one")
+    if others := [field.name for field in schema.fields if field.name not in own]:
+        raise FlussError(
+            f"the schema has {', '.join(others)}, which the option columns ({', '.join(own)}) leaves out: "
+            "give only the schema or only the option"
+        )

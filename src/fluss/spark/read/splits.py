@@ -1,4 +1,4 @@
-"""The tasks of a batch read as plain values, and how buckets become tasks. No I/O here.
+"""The tasks of a batch read as plain values, and the rules for dividing buckets into tasks. No I/O here.
 
 A split is one task. Every bucket is at least one task; a large range of offsets is cut into equal pieces so that every
 core is busy and a failed task is cheap to repeat. The current state of a bucket is cut by its keys, if the server
@@ -48,7 +48,7 @@ class BucketRange:
 
 @dataclass(frozen=True, eq=False)
 class Task(InputPartition):
-    """The value that Spark passes to a task: the split, and the table that it was planned for."""
+    """The value that Spark passes to a task: the split, and the id of the table that it was planned for."""
 
     table_id: int
     split: InputPartition
@@ -63,7 +63,7 @@ class LogSplit(InputPartition):
 
 @dataclass(frozen=True, eq=False)
 class StateSplit(InputPartition):
-    """The rows of a primary-key bucket, or of a range of its keys, at an offset; None: at the start of the task."""
+    """The rows of a primary-key bucket, or of a range of its keys, as of an offset; None: when the task starts."""
 
     partition_id: int | None
     bucket_id: int
@@ -129,7 +129,7 @@ def cut(each: BucketRange, max_rows: int | None, max_bytes: int | None, row_byte
 
 
 def interleaved(groups: Sequence[Sequence[Piece]]) -> list[Piece]:
-    """The first piece of every bucket, then the second ones: concurrent tasks then read different buckets."""
+    """The first pieces of all buckets, then the second ones, so that concurrent tasks read different buckets."""
     depth = max((len(group) for group in groups), default=0)
     return [group[level] for level in range(depth) for group in groups if level < len(group)]
 

@@ -20,7 +20,7 @@ MAX_PIECES_PER_BUCKET = 8
 
 
 def cut_states(opened: OpenTable, splits: Sequence[StateSplit], read: ReadOptions) -> list[StateSplit]:
-    """Cut the buckets into pieces of the size that the user gave, else of the usual size of a task.
+    """Cut buckets into pieces of the size that the user gave, or by default of the usual size of a task.
 
     More pieces make a query faster that computes much per row, but not the read itself: one thread of the server reads
     a bucket for all of them.

@@ -1,4 +1,4 @@
-"""Rows of a primary-key table: a bucket now or at an offset, the last rows of changed keys, rows by key.
+"""Reads rows of a primary-key table: a bucket now or as of an offset, or the last rows of changed keys.
 
 Filters are applied to whole rows at the end, never to changes: an old row that matches must not hide a newer row that
 does not.
@@ -26,7 +26,7 @@ def read_state(
     *,
     snapshot_will_do: bool = False,
 ) -> Iterator[Any]:
-    """The rows of a bucket; only the given columns have values."""
+    """Return the rows of a bucket or of a range of its keys; only the given columns have values."""
     bucket = TableBucket.with_partition(opened.info.table_id, split.partition_id, split.bucket_id)
     table = opened.access
     state = table.read_state(
@@ -54,7 +54,7 @@ def _piece(state: BucketState, bucket: TableBucket) -> Iterator[Any]:
 
 
 def read_window(opened: OpenTable, split: WindowSplit, patience_seconds: float) -> Iterator[Any]:
-    """The last row of each key that changed in a range and exists at its end, with all columns."""
+    """Return the last row of each key that changed in a range and was not deleted, with all columns."""
     each = split.range
     return opened.access.read_changed_keys(
         TableBucket.with_partition(opened.info.table_id, each.partition_id, each.bucket_id),
@@ -68,7 +68,7 @@ def read_window(opened: OpenTable, split: WindowSplit, patience_seconds: float) 
 def selected(
     opened: OpenTable, batches: Iterable[Any], columns: Sequence[str], predicate: Predicate | None
 ) -> Iterator[Any]:
-    """The wanted columns of the rows that satisfy the filter."""
+    """Return the wanted columns of those rows that satisfy the filter."""
     table = opened.access.description
     positions = tuple(table.schema.position(name) for name in columns)
     selection = Selection(table, ScanPlan(projection=positions, predicate=predicate))

@@ -1,4 +1,4 @@
-"""Batches for our Java classes, which decode Arrow messages of the server themselves.
+"""Batches for our Java classes, which decode the servers' Arrow messages themselves.
 
 Python treats such a message as one value, and neither decompresses nor reads it. It travels in an extra last column, as
 the only row of a batch; in batches that Python decoded this column is null.

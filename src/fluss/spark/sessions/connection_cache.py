@@ -55,7 +55,7 @@ class OpenTable:
 
     @functools.cached_property
     def access(self) -> TableAccess:
-        """The table as tasks and planners read it."""
+        """The interface by which tasks and planners read the table."""
         return access_of(self.table)
 
     @property
@@ -178,7 +178,7 @@ def _sweep_later() -> None:
 
 def _sweep() -> None:
     global _sweeper
-    _close_idle(IDLE_CLOSE_SECONDS / 2)  # an entry is closed after one to one and a half times the idle time
+    _close_idle(IDLE_CLOSE_SECONDS / 2)  # so an idle entry is closed after 1 to 1.5 times `IDLE_CLOSE_SECONDS`
     with _lock:
         _sweeper = None
         left = bool(_entries)

@@ -1,7 +1,7 @@
 """Waiting for servers that do not answer: a restart must not end a query that runs for months.
 
 An address at which no server has answered this process yet may also be wrong, so the wait is shorter
-(`start_patience_seconds`), and the error mentions it.
+(`start_patience_seconds`), and the error mentions the address.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ STREAM_PATIENCE_FACTOR = 5
 T = TypeVar("T")
 logger = logging.getLogger(__name__)
 
-# In addition to the codes that are retriable by their nature: no server answered.
+# No server answered. Codes that are retriable by their nature count as outages too.
 _OUTAGE_CODES = frozenset({ErrorCode.REQUEST_TIME_OUT, ErrorCode.NETWORK_EXCEPTION})
 
 
@@ -33,12 +33,12 @@ def is_outage(error: FlussError) -> bool:
 
 
 def patience_seconds(options: FlussOptions) -> float:
-    """How long a query waits for servers that do not answer."""
+    """How long a running query waits for servers that do not answer."""
     return STREAM_PATIENCE_FACTOR * options.read.poll_timeout_ms / 1000
 
 
 def start_patience_seconds(options: FlussOptions) -> float:
-    """How long a start waits for them: as long as a query if they have answered before, else `scan.poll.timeout`."""
+    """How long a starting query waits: as a running one if servers have answered before, else `scan.poll.timeout`."""
     if has_answered(options.client):
         return patience_seconds(options)
     return options.read.poll_timeout_ms / 1000

@@ -7,7 +7,7 @@ start it loads the Java classes with which reads push filters down and leave col
 are left alone.
 
 If the environment has `SPARK_REMOTE`, the session is one of Spark Connect, as in PySpark itself: the Java process is
-that of a server, and only settings of a session can be made.
+that of a server, and only the settings of the session can be changed.
 """
 
 from __future__ import annotations
@@ -227,7 +227,7 @@ def local_cores(master: str) -> int:
 
 
 def _heap_mib() -> int:
-    """A quarter of the memory, within bounds."""
+    """The size of Spark's heap: a quarter of the memory of the machine, within bounds."""
     try:
         total_mib = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") // 2**20
     except (AttributeError, ValueError, OSError):  # not available on every system

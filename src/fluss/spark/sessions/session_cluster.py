@@ -1,7 +1,7 @@
 """The cluster of a Spark session, for functions that receive the session: its address and its admin calls.
 
-The options of the call come first, then the current `spark.sql.fluss.*` of the session, then what `fluss.spark.session`
-was given.
+Options of the call win over the current `spark.sql.fluss.*` of the session, and these win over the options that
+`fluss.spark.session` was given.
 """
 
 from __future__ import annotations

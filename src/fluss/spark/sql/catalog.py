@@ -3,13 +3,13 @@
     fluss.spark.catalog.register(spark, "fl", "localhost:9123")
     spark.sql("SELECT status, count(*) FROM fl.shop.orders GROUP BY status").show()
 
-Spark's catalogs are Java classes: `fluss.spark.java.java_classes` compiles ours. It is known to work with the minor
-versions of Spark in `TESTED_SPARK` and refuses others unless `allow_untested` is set; `format("fluss")` and
-`fluss.spark.attach` work without it.
+Spark's catalogs are Java classes: `fluss.spark.java.java_classes` compiles ours. The catalog is tested with the minor
+versions of Spark in `TESTED_SPARK`, and `register` refuses others unless `allow_untested` is set. `format("fluss")` and
+`fluss.spark.attach` work without the catalog.
 
-The Java class asks this process about databases and tables through Py4J (`_Answers`): JSON in, JSON out. So it needs a
-classic session, whose driver is this process; on Spark Connect `register` raises an error. Calls come from threads of
-Spark; each makes its own admin call, and errors travel as message and code.
+The Java class asks this process about databases and tables through Py4J (`_Answers`): JSON in, JSON out. So the catalog
+needs a classic session, whose driver is this process; on Spark Connect `register` raises an error. Requests come from
+threads of Spark; each makes its own admin call, and errors are answered as message and code.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ _SPARK_PROPERTIES = frozenset(
 )
 """Properties that Spark adds to tables and databases for itself."""
 _FILE_FORMATS = ("hive.stored-as", "hive.input-format", "hive.output-format", "hive.serde")
-"""The properties that Spark makes of STORED AS and ROW FORMAT."""
+"""The properties to which Spark converts the clauses STORED AS and ROW FORMAT."""
 
 
 def register(
@@ -71,7 +71,7 @@ def _check_session(spark: SparkSession, name: str, allow_untested: bool) -> None
         raise FlussError(f"the name of a catalog must consist of letters, digits and '_', got {name!r}")
     if not is_tested(spark) and not allow_untested:
         raise FlussError(
-            f"the catalog is tested with Spark {' and '.join(TESTED_SPARK)}, this is {spark.version}: "
+            f"the catalog is tested with Spark {' and '.join(TESTED_SPARK)}, but this is {spark.version}: "
             "use fluss.spark.attach(spark, database), or try it with allow_untested=True"
         )
     if spark.conf.get(f"spark.sql.catalog.{name}", None) not in (None, CATALOG_CLASS):
@@ -110,7 +110,7 @@ class _Answers:
         self._spark = spark
 
     def apply(self, request: str) -> str:
-        """Never raises: errors travel in the answer."""
+        """Answer one request; never raises, because the answer has the error."""
         try:
             arguments = json.loads(request)
             call: Callable[..., Any] = getattr(self, "_" + arguments.pop("call"))
@@ -135,7 +135,7 @@ class _Answers:
         parsed = parse_options({**options, "table": table})
         info = ddl.table_info(self._spark, str(parsed.table), options=options)
         schema = source_schema(info, parsed)
-        # A read may lack columns, and partitions belong to the table's rows, not to its changes or its lake.
+        # Not if the read lacks a partition column, or has changes instead of rows. Those of the lake are not listed.
         shows_keys = set(info.partition_keys) <= set(schema.names)
         partitioned_by = info.partition_keys if shows_keys and parsed.mode not in ("changelog", "binlog") else []
         return {
@@ -296,7 +296,7 @@ def described(info: Any) -> dict[str, str]:
 
 
 def _columns(schema: str) -> StructType:
-    """Parse JSON. CHAR and VARCHAR of PySpark have no collation; that of STRING is refused later, with its place."""
+    """Parse the JSON of a schema. PySpark drops collations of CHAR and VARCHAR, so they are refused here, not later."""
     from pyspark.sql.types import StructType
 
     with import_lock:

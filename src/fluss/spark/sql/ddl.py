@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
 Options = Mapping[str, Any] | None
 
-# Spellings of Apache Fluss's own connector, which has no other way to set these.
+# Properties of Apache Fluss's own connector, which sets keys, buckets and comment by them.
 PRIMARY_KEY, BUCKET_COUNT, BUCKET_KEY, COMMENT = "primary.key", "bucket.num", "bucket.key", "comment"
 SERVER_PREFIX = "table."
 
@@ -179,7 +179,7 @@ def _split(text: str) -> list[str]:
 
 
 def as_struct(schema: StructType | DataFrame | str) -> StructType:
-    """Convert a schema from any of the accepted forms."""
+    """Convert a schema from any of the accepted forms to a `StructType`."""
     from pyspark.sql.types import StructType
 
     if isinstance(schema, str):
@@ -210,7 +210,7 @@ def alter_table(
 
     fixed = sorted({*(set_properties or {}), *unset_properties} & {PRIMARY_KEY, BUCKET_COUNT, BUCKET_KEY, COMMENT})
     if fixed:
-        raise FlussError(f"{', '.join(fixed)} of a table cannot be changed after it is created")
+        raise FlussError(f"{', '.join(fixed)} of a table cannot be changed after it is created: leave it out")
     columns = () if add_columns is None else from_spark_schema(as_struct(add_columns))
     changes = config_changes(SET_VALUE, _texts(set_properties)) + config_changes(REMOVE_VALUE, list(unset_properties))
     if not columns and not changes:
@@ -239,13 +239,13 @@ def list_tables(
 
 
 def table_exists(spark: SparkSession, table: str, *, options: Options = None) -> bool:
-    """True if the table exists."""
+    """True if the servers know a table of this name."""
     with admin_of(spark, options) as admin:
         return admin.run(admin.calls.table_exists(table_path(table)))
 
 
 def table_info(spark: SparkSession, table: str, *, options: Options = None) -> TableInfo:
-    """All that the servers know about a table: keys, buckets, properties, comment. Code 7 if it does not exist."""
+    """The description of a table by the servers: keys, buckets, properties, comment. Code 7 if it does not exist."""
     with admin_of(spark, options) as admin:
         return admin.run(admin.calls.get_table_info(table_path(table)))
 
@@ -288,7 +288,7 @@ def drop_partition(
 def list_partitions(
     spark: SparkSession, table: str, spec: Mapping[str, Any] | None = None, *, options: Options = None
 ) -> list[dict[str, str]]:
-    """The partitions of a table, as strings by column; with values for some columns, only the matching partitions."""
+    """The partitions of a table, each as strings by column; `spec` selects those with the given values."""
     with admin_of(spark, options) as admin:
         info = admin.run(admin.calls.get_table_info(table_path(table)))
         found = admin.run(admin.calls.list_partition_infos(table_path(table), partition_texts(info, spec or {})))

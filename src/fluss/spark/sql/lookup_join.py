@@ -99,7 +99,7 @@ def _planned(
 
 
 def _places(key: Sequence[str], on: Mapping[str, str] | Sequence[str] | None, names: Sequence[str]) -> list[int]:
-    """The position in the frame of each part of the key."""
+    """The positions in the frame of the columns that are the parts of the key."""
     if isinstance(on, str):
         raise FlussError(f"lookup_join: on must be a list or a map, got the string {on!r}: write [{on!r}]")
     given = dict.fromkeys(key) if on is None else dict(on) if isinstance(on, Mapping) else dict.fromkeys(on)
@@ -147,7 +147,7 @@ class _LookupJoin:
                 yield self._joined(batch, has_key, found.combine_chunks(), target)
 
     def _joined(self, batch: Any, has_key: Any, found: Any, target: Any) -> Any:
-        """Join a batch with the rows in `found`, one for every requested key and all null if there is none."""
+        """Join a batch with `found`, which has one row for every requested key, all null if there is no such row."""
         (rows,) = found.to_batches() or [pa.RecordBatch.from_pylist([], found.schema)]
         is_found = np.asarray(rows.column(self.keys.column_names[0]).is_valid())
         place = np.cumsum(has_key) - 1

@@ -1,5 +1,6 @@
-"""SQL procedures of other engines, as Python functions; the session comes first, as in
-`fluss.spark.sql.ddl`.
+"""Options and servers of the cluster, as Python functions; other engines have SQL procedures for this.
+
+The session is the first argument, as in `fluss.spark.sql.ddl`.
 """
 
 from __future__ import annotations

@@ -50,7 +50,7 @@ def attach(
 
 
 class Attached:
-    """The views of one `attach`."""
+    """The views of one call of `attach`; the end of a `with` block drops them."""
 
     def __init__(
         self,
@@ -71,7 +71,7 @@ class Attached:
 
     @property
     def views(self) -> dict[str, str]:
-        """The tables that the views show, by name of the view."""
+        """The names of the views, each with the table that it shows."""
         return dict(self._views)
 
     def refresh(self) -> Attached:
@@ -136,7 +136,7 @@ class Attached:
             )
 
     def _in_use(self) -> list[Table]:
-        """The meanings of plain names: tables of the current database, and temporary views."""
+        """The tables and views that plain names mean now: those of the current database, and temporary views."""
         catalog = self._spark.catalog
         found = list(catalog.listTables())
         if catalog.currentCatalog() != SESSION_CATALOG:  # only its list has the temporary views

@@ -1,8 +1,9 @@
 """The cursor of a streaming query (option `cursor`): its progress, kept by the server under a name.
 
 The query itself still relies on the checkpoint. The cursor is for others: a query with a new checkpoint begins there,
-and anyone can see how far the query is. It covers what is read and written, since Spark asks for the next batch only
-after that; it moves at most once a second, and only after the state and the files that a query began with are read.
+and other programs can see how far the query is. It moves past a batch when Spark asks for the next one, so the rows of
+the batch have been read and written. It moves at most once a second, and not before the query has read the state and
+the lake files with which it begins.
 """
 
 from __future__ import annotations
@@ -25,7 +26,7 @@ logger = logging.getLogger(__name__)
 
 
 class QueryCursor:
-    """The cursor of one query. The one thread of the driver uses it; calls block."""
+    """The cursor of one query, used by one thread of the driver; calls block."""
 
     def __init__(self, name: str, table: str, watch: TableWatch) -> None:
         self._name = name
@@ -53,9 +54,9 @@ class QueryCursor:
         return StreamOffsets(table_id, positions, is_initial=True)
 
     def reached(self, offsets: StreamOffsets, *, at_once: bool) -> None:
-        """Record that everything before these offsets is done; `at_once` does not wait for the interval."""
+        """Record that all rows before these offsets are done; `at_once` does not wait for the interval."""
         is_underway = offsets.is_initial or offsets.unread_state or offsets.lake is not None
-        if is_underway or offsets.table_id != self._watch.table_id:  # a recreated table is an error elsewhere
+        if is_underway or offsets.table_id != self._watch.table_id:  # the planner raises an error for a recreated table
             return
         place = replace(offsets, behind=frozenset(), begin=None, since_ms=None)
         if place != self._moved_to:

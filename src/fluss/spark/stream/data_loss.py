@@ -1,4 +1,4 @@
-"""Rows that a query should have read and that no longer exist: a description of each loss, and how to react to it.
+"""Rows that a query should have read and that no longer exist: the description of a loss, and the reaction to it.
 
 With `failOnDataLoss=true` (the default) a loss ends the query with an error that has the offsets. With `false` each
 loss is logged once, and the query continues with the rows that exist.
@@ -49,7 +49,7 @@ class Loss:
 
 
 class LossPolicy:
-    """How a query reacts to losses. Remembers which it has logged."""
+    """The reaction of a query to losses; it remembers which losses it has logged."""
 
     def __init__(self, table: str, *, fail: bool) -> None:
         self._table = table
@@ -57,7 +57,7 @@ class LossPolicy:
         self._logged: set[Loss] = set()
 
     def judge(self, losses: Iterable[Loss], names: dict[BucketKey, str]) -> None:
-        """Raise, or log new losses."""
+        """With `failOnDataLoss` raise an error about the losses, else log those that are not logged yet."""
         found = list(losses)
         if not found:
             return

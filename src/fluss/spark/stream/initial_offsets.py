@@ -8,8 +8,8 @@
 | timestamp:T | rows since that time | changes since that time |
 | offsets | from these offsets; buckets without one from their beginning | the same |
 
-Partitions that are created later are always read from their beginning. With `full`, a table with a snapshot in its lake
-begins with that, and continues with the log after it (`lake_start`).
+Partitions that are created later are always read from their beginning. With `full`, a query on a table with a snapshot
+in its lake begins with the snapshot, and continues with the log after it (`lake_start`).
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ class Table(Protocol):
 
 
 def starting_offsets(start: Position | None, table: Table, *, has_primary_key: bool) -> StreamOffsets:
-    """The offsets with which a query without a checkpoint begins."""
+    """Return the offsets at which a query without a checkpoint begins."""
     return replace(_resolved(start, table, has_primary_key), is_initial=True)
 
 
@@ -54,7 +54,7 @@ def _resolved(start: Position | None, table: Table, has_primary_key: bool) -> St
     position = start or DEFAULT_START
     if position.kind == "full" and has_primary_key:
         latest = table.latest()
-        pending = frozenset(key for key, offset in latest.items() if offset > 0)  # no changes: no rows
+        pending = frozenset(key for key, offset in latest.items() if offset > 0)  # a bucket without changes has no rows
         return StreamOffsets(table.table_id, latest, pending, _now_ms() if pending else None)
     if position.kind == "latest":
         return StreamOffsets(table.table_id, table.latest())
@@ -77,7 +77,7 @@ def _explicit(position: Position, table: Table, earliest: Mapping[BucketKey, int
             form = f"its partitions are {', '.join(known)}" if known else "it has no partitions"
             count = 1 + max((number for _, number in keys), default=-1)
             raise FlussError(
-                f"option start has an offset for {where}, which the table lacks: {form}, with {count} buckets each"
+                f"option start has an offset for {where}, which does not exist: {form}, with {count} buckets each"
             )
     ends = table.latest()
     chosen = dict(earliest)
@@ -87,7 +87,8 @@ def _explicit(position: Position, table: Table, earliest: Mapping[BucketKey, int
         if offset > ends.get(key, offset):
             of_partition = "" if name is None else f" of partition {name!r}"
             raise FlussError(
-                f"option start has offset {offset} for bucket {bucket}{of_partition}, but its log ends at {ends[key]}",
+                f"option start has offset {offset} for bucket {bucket}{of_partition}, but its log ends at {ends[key]}: "
+                "give an offset that is not after the end",
                 ErrorCode.LOG_OFFSET_OUT_OF_RANGE_EXCEPTION,
             )
         chosen[key] = offset

@@ -1,8 +1,8 @@
-"""A query that starts with `full` on a table with a lake: it reads the files of one snapshot, then the log after it.
+"""The start of a query with `full` on a table with a lake: the files of one snapshot, then the log after it.
 
-The snapshot is the registered one when the query begins. Its rows end exactly where those of the log begin, so there is
-no gap and no overlap, whatever is tiered afterwards. A bucket of a primary-key table that the snapshot does not
-contain, or whose changelog no longer reaches back to it, is read as live state instead.
+The snapshot is the one that is registered when the query begins. The log is read from the offset at which the snapshot
+ends, so there is no gap and no overlap, whatever is tiered afterwards. A bucket of a primary-key table that the
+snapshot does not contain, or whose changelog no longer reaches back to it, is read as live state instead.
 
 The files of a snapshot never change, so their order is the same after a restart. If a snapshot expires before all of it
 was read, the query ends with an error that explains this.

@@ -1,8 +1,9 @@
-"""Computes where the next micro-batch of a query ends. Pure functions: the driver asks the servers, these decide.
+"""Computes where the next micro-batch of a query ends. The driver asks the servers; the functions here are pure.
 
-A batch is the difference of two `StreamOffsets`. Buckets that only the end has are new and start at offset 0; buckets
-that the end lacks were dropped and are not read. The state of a primary-key table (start `full`) is read first, in
-separate batches, and before that the files of a lake. The end of the first batch also contains its beginning.
+A batch is the difference of two `StreamOffsets`. Buckets that are only in the end are new and start at offset 0;
+buckets that are only in the start were dropped and are not read. The state of a primary-key table (start `full`) is
+read first, in separate batches, and before it the files of a lake. The end of the first batch also contains where that
+batch begins.
 """
 
 from __future__ import annotations
@@ -51,7 +52,7 @@ def find_losses(start: StreamOffsets, view: TableView, last_seen: Mapping[Bucket
 
 
 def waiting_rows(start: StreamOffsets, view: TableView) -> dict[BucketKey, int]:
-    """The number of rows that each bucket has for the query."""
+    """The number of rows in each bucket that the query has not read yet."""
     rows = {}
     for key, latest in view.latest.items():
         position = view.first_readable(key, start.positions.get(key, FIRST_OFFSET))
@@ -78,7 +79,7 @@ def advance(
 
 
 def first_end(start: StreamOffsets, end: StreamOffsets) -> StreamOffsets:
-    """The end with the beginning of its batch if the query begins there, else without."""
+    """Return `end`; if `start` is the beginning of the query, with `start` stored in it (`begin`)."""
     return replace(end, is_initial=False, begin=start if start.is_initial else None)
 
 
@@ -160,5 +161,5 @@ def receded_to(start: StreamOffsets, losses: list[Loss]) -> StreamOffsets:
 
 
 def lag(end: StreamOffsets, view: TableView) -> dict[BucketKey, int]:
-    """The rows of every bucket after the end of a batch."""
+    """The number of rows in every bucket after the end of a batch."""
     return {key: max(0, latest - end.positions.get(key, FIRST_OFFSET)) for key, latest in view.latest.items()}

@@ -42,16 +42,17 @@ from fluss.model.formats import refuse_newer
 
 VERSION = 1
 LAKE_VERSION = 2
+_ADVICE = "Restore the right checkpoint, or start with a new one"
 
 Place: TypeAlias = "tuple[str | None, int]"
-"""Name of the partition, None in a table without partitions, and bucket: as a file of the lake describes itself."""
+"""Partition name, None in a table without partitions, and bucket: the form in which files of the lake name buckets."""
 BucketKey: TypeAlias = "tuple[int | None, int]"
 """Partition id, None in a table without partitions, and bucket."""
 
 
 @dataclass(frozen=True)
 class LakeProgress:
-    """How many files of a snapshot were read; not in the offsets once all were."""
+    """How many files of a snapshot were read; left out of the offsets as soon as all of them were."""
 
     snapshot_id: int
     read: int
@@ -84,14 +85,14 @@ class StreamOffsets:
     positions: Mapping[BucketKey, int]
     unread_state: frozenset[BucketKey] = frozenset()
     state_time_ms: int | None = None
-    """Set as long as there is unread state."""
+    """When the offset of the unread state was chosen; None when no state is unread."""
     behind: frozenset[BucketKey] = frozenset()
     since_ms: int | None = None
     is_initial: bool = False
     begin: StreamOffsets | None = None
     """The initial offsets, contained in the end of the first batch."""
     lake: LakeProgress | None = None
-    """Set as long as there are files to read."""
+    """The progress in the files of the lake; None when no file remains to be read."""
 
     def to_json(self) -> dict[str, Any]:
         """The JSON form for Spark; equal values give equal strings."""
@@ -141,9 +142,11 @@ class StreamOffsets:
             begin = StreamOffsets.from_json(document["begin"]) if "begin" in document else None
             lake = LakeProgress.from_json(document["lake"]) if "lake" in document else None
         except (KeyError, TypeError, ValueError) as error:
-            raise FlussError(f"the checkpoint has offsets that cannot be read ({error!r}): {dict(document)}") from None
+            raise FlussError(
+                f"the checkpoint has offsets that cannot be read ({error!r}): {dict(document)}. {_ADVICE}"
+            ) from None
         if not pending | behind <= positions.keys():
-            raise FlussError(f"the checkpoint names buckets without offsets: {dict(document)}")
+            raise FlussError(f"the checkpoint names buckets without offsets: {dict(document)}. {_ADVICE}")
         is_initial = bool(document.get("initial", False))
         return StreamOffsets(table_id, positions, pending, state_time_ms, behind, since_ms, is_initial, begin, lake)
 

@@ -10,9 +10,9 @@ across a restart is in the offsets that it returns. Its other fields are caches 
     _away_since  since when servers have not answered, None while they do
     _idle_since  since when there have been no new rows, None while there are some
 
-While servers do not answer, a query that has already run gets its start back, "nothing new", and asks again with the
-next trigger, so that it can be stopped meanwhile. A query that begins waits, and so does an AvailableNow run, which
-would end.
+While servers do not answer, the end of the next batch of a running query is its start, which means that there is
+nothing new: Spark asks again with the next trigger, and can stop the query meanwhile. A query that begins waits in the
+call, and so does an AvailableNow run, because it would end if there were nothing new.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ from fluss.spark.stream.table_watch import TableWatch, other_table_error
 from fluss.spark.stream.tasks import MAX_LOG_TASK_ROWS, StreamTask, plan_lake_tasks, plan_tasks
 
 EXPIRY_CHECK_SECONDS = 10.0
-"""How often the driver asks where logs begin; in between, tasks notice changes."""
+"""How often the driver asks where logs begin; tasks notice when rows expire in between."""
 RECEDED_GRACE_SECONDS = 60.0
 """A log that ends before the reached position may still be recovering: rows count as lost only after this time."""
 ROW_BYTES_SECONDS = 30.0
@@ -89,7 +89,7 @@ class StreamPlanner:
     # ---- what Spark asks ----
 
     def initial(self) -> dict[str, Any]:
-        """The offsets of a query without a checkpoint; the same however often Spark asks."""
+        """The offsets at which a query without a checkpoint begins; the same however often Spark asks."""
 
         def find() -> StreamOffsets:
             has_primary_key = self._opened().info.has_primary_key()
@@ -134,7 +134,7 @@ class StreamPlanner:
         """The tasks of a batch; the same for the same offsets, even in another process after a restart."""
         start, end = StreamOffsets.from_json(start_json), StreamOffsets.from_json(end_json)
         if start == end:
-            return []  # even if it is the end of the first batch: its `begin` does not apply then
+            return []  # also if `end` has a `begin`, which is for the first batch only
         start = end.begin or start
         info = patiently(self._opened, self._patience_seconds).info
         self._check_table(start)
@@ -209,7 +209,7 @@ class StreamPlanner:
         files = [] if start.lake is None else self._lake.sizes(start.lake)
         end = advance(start_here, view, limits, sizes, self._turn, files)
         if end == start and start.is_initial and self._begins_now:
-            return first_end(start, end)  # a batch without rows: from now on the checkpoint has the position
+            return first_end(start, end)  # a batch without rows, so that the checkpoint has the start from now on
         return end
 
     @property
@@ -264,7 +264,7 @@ class StreamPlanner:
 def _until(
     target: Mapping[BucketKey, int], latest: Mapping[BucketKey, int], start: StreamOffsets
 ) -> dict[BucketKey, int]:
-    """A view whose logs end at the target or, if greater, at the reached position. Newer partitions are left out."""
+    """The ends of the logs, but not after the target or, if greater, the reached position; without newer partitions."""
     ends = {}
     for key, offset in latest.items():
         position = start.positions.get(key)
@@ -276,6 +276,6 @@ def _until(
 
 
 def _numbers_only(offsets: StreamOffsets) -> Any:
-    """Only the numbers, in the form of the offsets."""
+    """The JSON form of offsets, reduced to the numbers of the buckets."""
     document = offsets.to_json()
     return document.get("buckets", document.get("partitions"))

@@ -65,7 +65,7 @@ class FlussStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return self.planner.initial()
 
     def getDefaultReadLimit(self) -> ReadLimit:  # noqa: N802 - Spark's name
-        """The limit that Spark passes to `latestOffset`. It cannot limit both rows and bytes: see `_limits`."""
+        """The limit that Spark passes to `latestOffset`; Spark has none for rows and bytes together (`_limits`)."""
         stream = self._options.stream
         if stream.max_rows_per_trigger is not None:
             return ReadMaxRows(stream.max_rows_per_trigger)
@@ -98,12 +98,12 @@ class FlussStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             self._planner.close()
             self._planner = None
         if _java_is_gone():
-            # There is no one left to report to: Spark's program would try, and print a traceback on the user's screen.
+            # Java is gone. Spark's program would try to report to it and print a traceback on the user's screen.
             sys.stderr.flush()
             os._exit(0)
 
     def _limits(self, limit: ReadLimit) -> Limits:
-        """Both limits of the options apply if Spark passes either; with ReadAllAvailable neither does."""
+        """Both limits of the options apply if Spark passes one of them; with ReadAllAvailable none applies."""
         if isinstance(limit, ReadMaxRows):
             return Limits(limit.max_rows, self._options.stream.max_bytes_per_trigger)
         if isinstance(limit, ReadMaxBytes):

@@ -5,8 +5,8 @@ thread makes them. Partitions and the identity of the table are requested every 
 costs only one LIST_OFFSETS per tablet (and partition).
 
 Invariant: all results belong to the table id with which it was opened. If the table was dropped, or dropped and created
-again, calls raise an error that explains this. A server that does not answer within `ANSWER_SECONDS` is an error for
-which `patience.is_outage` is true; the next call may succeed.
+again, calls raise an error that explains this. If a server does not answer within `ANSWER_SECONDS`, a call raises an
+error for which `outage_retries.is_outage` is true; the next call may succeed.
 """
 
 from __future__ import annotations
@@ -76,7 +76,7 @@ class TableWatch:
             found: dict[int | None, str | None] = {info.partition_id: info.partition_name for info in infos}
         else:
             found = {None: None}
-        # After the partitions: if the table still has its old id, they belonged to it.
+        # This comes after the partitions: if the table still has its id, the partitions are those of this table.
         self._check_identity()
         gone = {each: name for each, name in self._partitions.items() if each not in found}
         self._just_gone = gone or self._just_gone
@@ -117,7 +117,7 @@ class TableWatch:
         return self._offsets_of_all(lambda table, buckets: table.offsets_at(buckets, timestamp_ms))
 
     def _look_if_possible(self) -> None:
-        """Update the partitions, or keep the known ones: without its coordinator a cluster still serves rows."""
+        """Update the partitions. Keep the known ones if the coordinator is down: the tablets still serve rows."""
         try:
             self.look()
         except FlussError as error:

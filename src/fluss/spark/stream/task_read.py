@@ -1,15 +1,15 @@
 """Tasks of a streaming query: they read ranges of the log, the state of a bucket at an offset, or files of the lake.
 
-A task reads the same rows in the same order whenever it runs, even in another process after a crash; with
-`failOnDataLoss=false` it reads fewer if rows have expired or the partition was dropped in between. Restarting servers
-only delay a task.
+A task reads the same rows in the same order whenever it runs, even in another process after a crash. With
+`failOnDataLoss=false` it reads fewer rows if some have expired or the partition was dropped in between. Servers that
+restart only delay a task.
 
 | option mode | primary-key table | log table |
 |---|---|---|
 | changelog | every change, with the columns about it | every row, with these columns |
 | binlog | every change as one row, with the old and the new row in it | refused |
 | state | rows as inserts and updates left them; deletes are left out | refused |
-| not given | the same, but a delete ends the query with an error | every row |
+| not given | as with `state`, but a delete ends the query with an error | every row |
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ from fluss.values.basic import TableBucket
 
 STATE_CHANGE_TYPE = "insert"
 MAX_HELD_BYTES = 32 * 1024 * 1024
-"""Limit of rows held for buckets that are not yet due; beyond it, buckets are read one after another."""
+"""Limit of bytes held for buckets whose turn has not come; beyond it, buckets are read one after another."""
 
 
 def read_task(options: FlussOptions, schema: StructType, task: StreamTask) -> Iterator[Any]:
@@ -80,7 +80,7 @@ def _state(
 
 
 def _with_state_columns(batch: Any, columns: Sequence[str], offset: int, state_time_ms: int) -> Any:
-    """Add the columns of a row of the state: `offset` is exclusive, and the time of writing is no longer known."""
+    """Add the columns about the change to rows of the state before `offset`, whose commit times are no longer known."""
     count = batch.num_rows
     values: dict[str, Any] = {
         CHANGE_TYPE_COLUMN: pa.scalar(STATE_CHANGE_TYPE),
@@ -122,7 +122,7 @@ def _lake_column(batch: Any, name: str) -> Any:
 
 
 class _LogTask:
-    """Reads ranges of the log once; remembers the position in each bucket, to continue there after an accepted loss."""
+    """Reads ranges of the log, and keeps the position in each bucket, to continue there after an accepted loss."""
 
     def __init__(
         self,
@@ -224,7 +224,7 @@ class _LogTask:
         return self._pairings[bucket]
 
     def _after_images(self, rows: LogRows) -> Any:
-        """A mask of the rows that inserts and updates produced, or None if that is all of them."""
+        """A mask of the rows that inserts and updates produced, or None if all rows are of that kind."""
         assert rows.change_types is not None
         kinds = np.frombuffer(rows.change_types, np.uint8)
         deletes = np.flatnonzero(kinds == ChangeType.DELETE)

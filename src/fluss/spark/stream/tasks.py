@@ -1,4 +1,4 @@
-"""Cutting a micro-batch into tasks. Pure.
+"""Cuts a micro-batch into tasks. Pure functions.
 
 Starting a task costs Spark more than reading a thousand rows, so buckets with few rows share a task. The rows of a
 bucket stay together and in order, unless the user asks for smaller pieces (`scan.maxRecordsPerPartition`) or the bucket
@@ -36,7 +36,7 @@ class BucketRange:
 
     @property
     def rows(self) -> int:
-        """The number of offsets."""
+        """The number of offsets, which is at least the number of rows."""
         return self.stop - self.start
 
 
@@ -81,7 +81,7 @@ def plan_tasks(
     max_rows: int | None,
     names: Mapping[int | None, str | None] | None = None,
 ) -> list[StreamTask]:
-    """The tasks of the batch between two offsets; `max_rows` per piece of a bucket, None for whole buckets.
+    """Plan the tasks of the batch between two offsets, each with at most `max_rows` rows of a bucket if that is set.
 
     `names` are the names of partitions, as far as known, for messages.
     """
@@ -125,7 +125,7 @@ def _log_task(
 
 
 def batch_ranges(start: StreamOffsets, end: StreamOffsets, max_rows: int | None) -> list[BucketRange]:
-    """The log ranges of a batch, smallest first, so that small ranges are grouped into one task."""
+    """The log ranges of a batch, smallest first, so that small ranges end up in one task."""
     found = []
     for key, stop in end.positions.items():
         first = start.positions.get(key, FIRST_OFFSET)

@@ -31,7 +31,7 @@ Batches = Iterable[pa.RecordBatch]
 
 
 def append_plain(plan: WritePlan, opened: OpenTable, batches: Batches) -> int:
-    """Append rows at once; they stay even if the task fails. Return how many."""
+    """Append rows at once; they stay even if the task fails. Return the number of rows."""
     converter = RowConverter(plan)
     rows = map(converter.rows, gathered(batches, wanted_bytes(opened)))
     return append(opened, rows, extra_digits=plan.options.write.on_extra_digits)
@@ -49,7 +49,7 @@ def append(
 
 
 def wanted_bytes(opened: OpenTable) -> int:
-    """The size of batches at which the client can fill its own batches."""
+    """The size that record batches need so that the client can fill its own batches from them."""
     return gather_bytes(opened.info, opened.connection.config.writer_batch_size)
 
 

@@ -1,13 +1,13 @@
 """The right of one attempt to append the rows of a partition, for as long as its process lives.
 
-A claim is two notes at the coordinator (`commit_notes`). Both expire after `CLAIM_MS`, so nothing is left of a process
-that died. While the attempt appends, however long that takes, a thread renews them alternately: a note cannot be
-extended, only removed and left again, and meanwhile the other one holds. Another attempt that comes in this gap gets
-the first note but not the second, and gives the first one back.
+A claim is two notes at the coordinator (`commit_notes`). Both expire after `CLAIM_MS`, so the claim of a process that
+died ends by itself. While the attempt appends, however long that takes, a thread renews the notes alternately: a note
+cannot be extended, only removed and left again, and meanwhile the other note keeps the claim. Another attempt that
+comes in this gap gets one note but not the other, and gives it back.
 
-States: free -> taken (`take`) -> renewed (in the `with` block) -> given back, or lost: another attempt has it, because
-this process was suspended or the coordinator did not answer for longer than `CLAIM_MS`. An attempt that lost its claim
-stops.
+States: free -> taken (`take`) -> renewed (in the `with` block) -> given back, or lost: another attempt has the claim,
+because this process was suspended or the coordinator did not answer for longer than `CLAIM_MS`. An attempt that lost
+its claim stops.
 """
 
 from __future__ import annotations
@@ -100,7 +100,7 @@ class Claim:
         while not self._is_lost and not self._is_over.wait(CLAIM_MS / 1000 / RENEWALS):
             try:
                 self._is_lost = not self._renewed(place)
-            except FlussError as error:  # the coordinator does not answer, to other attempts either
+            except FlussError as error:  # other attempts get no answer from the coordinator either
                 logger.warning("the claim %s could not be renewed yet: %s", self._notes[place], error)
             place = 1 - place
 
@@ -109,12 +109,12 @@ class Claim:
         other = 1 - place
         if time.monotonic() < self._ends[place]:  # else it has expired, and may already belong to another attempt
             self._markers.remove(self._notes[place])
-        while not self._leave(place):  # another attempt is trying to take the claim, or has it
+        while not self._leave(place):  # another attempt has this note: it has the claim, or is trying to take it
             if time.monotonic() > self._ends[other]:
                 return False
             if self._is_over.wait(PAUSE_SECONDS):
                 return True
         if time.monotonic() < self._ends[other] or self._leave(other):
             return True
-        self._remove(place)  # too late: both had expired, and another attempt has the other one
+        self._remove(place)  # too late: both notes had expired, and another attempt has the other one
         return False

@@ -1,8 +1,8 @@
 """Batch writes: `df.write.format("fluss").mode("append").save("shop.orders")`.
 
 Spark creates the writer on the driver while it plans, and pickles it: one copy for every task, one for the process that
-commits or aborts. So a name that is generated here is the same throughout this job, and unique to it. With the options
-`transaction` and `transactionBatch` the name is the user's, and a repeated job is recognised by it.
+commits or aborts. So a transaction name that is generated here is the same throughout the job, and unique to it. With
+the options `transaction` and `transactionBatch` the name is the user's, and a repeated job is recognised by it.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """Small notes at the coordinator, for servers without staged appends: which attempt appends now, and what is done.
 
-A note is an entry of producer offsets: an id, a number, and a time at which it expires. Leaving a note that already
-exists fails, so a note is also a lock. Ids consist of letters, digits, `-` and `_`.
+A note is an entry of the coordinator's producer offsets: an id, a number, and a time at which it expires. Creating a
+note that already exists fails, so a note is also a lock. Ids consist of letters, digits, `-` and `_`.
 
 | note | left by | meaning | removed |
 |---|---|---|---|
@@ -25,7 +25,7 @@ from fluss.protocol.api_keys import ApiKey
 from fluss.spark.sessions.connection_cache import OpenTable
 
 BATCH_MS = 30 * 24 * 3_600_000
-"""How long a query may be stopped after a crash before it is started again."""
+"""How long notes about rows and batches are kept: a query must be started again within this time after a crash."""
 CALL_SECONDS = 60.0
 PAUSE_SECONDS = 0.2
 CREATED = 0
@@ -64,7 +64,7 @@ class Markers:
     # ---- notes by id ----
 
     def leave(self, note_id: str, ttl_ms: int, number: int = 0) -> bool:
-        """Leave a note; False if a note with this id and another number exists, which is kept."""
+        """Create a note; False if there is already a note with this id and another number, which is kept."""
         request = pb.RegisterProducerOffsetsRequest(producer_id=note_id, ttl_ms=ttl_ms)
         offsets = request.table_offsets.add(table_id=self.opened.info.table_id)
         offsets.bucket_offsets.add(bucket_id=0, log_end_offset=number)
@@ -82,7 +82,7 @@ class Markers:
         self._call(ApiKey.DELETE_PRODUCER_OFFSETS, pb.DeleteProducerOffsetsRequest(producer_id=note_id))
 
     def _find(self, note_id: str) -> int | None:
-        """The number of a note. Apache Fluss also returns expired ones for a while."""
+        """The number of a note, None if it does not exist. Apache Fluss also returns expired notes for a while."""
         answer = self._call(ApiKey.GET_PRODUCER_OFFSETS, pb.GetProducerOffsetsRequest(producer_id=note_id))
         if not answer.producer_id or answer.expiration_time <= time.time() * 1000:
             return None
@@ -92,7 +92,7 @@ class Markers:
         return 0
 
     def _call(self, key: ApiKey, request: Any) -> Any:
-        """Make a call, which may be repeated, and repeat it while the coordinator restarts."""
+        """Send a request that is safe to repeat, and repeat it while the coordinator restarts."""
         deadline = time.monotonic() + CALL_SECONDS
         while True:
             try:

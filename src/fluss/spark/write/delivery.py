@@ -1,12 +1,12 @@
 """The way in which rows are written to a table, from the user's options and the abilities of the server.
 
-| way | table | when | what holds |
+| way | table | when | guarantee |
 |---|---|---|---|
-| `upsert` | primary key | by default | written as they arrive; writing them again changes nothing |
-| `last_rows` | primary key | `delivery=exactly-once` | the last row of every key, when a task has all rows |
-| `staged` | log | our server | visible at the commit, bucket by bucket; repeated batches are recognised |
-| `spooled` | log | other servers | appended when a task has all its rows; finished batches are remembered |
-| `plain` | log | `delivery=at-least-once` | appended at once; repeated rows are duplicated |
+| `upsert` | primary key | by default | rows are written as they arrive; writing them again changes nothing |
+| `last_rows` | primary key | `delivery=exactly-once` | the last row of every key is written, when a task has all rows |
+| `staged` | log | our server | rows are visible at the commit, bucket by bucket; repeated batches are recognised |
+| `spooled` | log | other servers | rows are appended when a task has all of them; finished batches are remembered |
+| `plain` | log | `delivery=at-least-once` | rows are appended at once; repeated rows are duplicated |
 
 The merge engine `aggregation` combines every new row with the stored one. No server remembers which rows it has
 combined, so repeated rows count again: exactly-once is impossible. With `first_row` the first row of a key stays,
@@ -41,8 +41,8 @@ def choose_way(opened: OpenTable, write: WriteOptions) -> Way:
     if opened.info.has_primary_key():
         if write.transaction_is_said:
             raise FlussError(
-                f"options transaction and transactionBatch are for log tables, {opened.info.table_path} has a primary "
-                "key: its rows are upserted at once, even if a job is repeated. Leave the options out"
+                f"options transaction and transactionBatch are for log tables, but {opened.info.table_path} has a "
+                "primary key: its rows are upserted at once, even if a job is repeated. Leave the options out"
             )
         return _way_of_keys(opened, write.delivery)
     if write.delivery == "at-least-once":
@@ -91,7 +91,7 @@ def _aggregated_columns(opened: OpenTable) -> tuple[str, ...]:
 
 @functools.lru_cache(maxsize=1024)
 def _warn_of_repetition(table: str, columns: tuple[str, ...]) -> None:
-    """Warn once per process and table."""
+    """Warn that repeated rows count again, once per process and table."""
     if columns:
         logger.warning(
             "table %s aggregates new values in %s: rows of tasks and micro-batches that Spark repeats count again. To "

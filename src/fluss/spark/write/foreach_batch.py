@@ -78,7 +78,7 @@ def foreach_batch(
 
 
 def _check(tables: Sequence[str], settings: Mapping[str, str]) -> None:
-    """Raise errors now, not with the first batch. Only the address may come later, from the session of the query."""
+    """Check tables and options now, not with the first batch. The address may come later, from the query's session."""
     known = {key.lower() for key in (*settings, *inherited_options())}
     has_address = any(name.lower() in known for name in ADDRESS_OPTIONS)
     address = {} if has_address else {ADDRESS_OPTIONS[0]: ADDRESS_TO_COME}
@@ -99,7 +99,7 @@ def _check(tables: Sequence[str], settings: Mapping[str, str]) -> None:
 
 
 def _target(spark: SparkSession, settings: Mapping[str, str], table: str, batch_id: int) -> dict[str, str]:
-    """The options of one write. The batch number is not from the user, so tables that do not use it get it too."""
+    """The options of one write. All tables get the batch number, which the ones with a primary key ignore."""
     number = {"transactionbatch": str(batch_id)}
     said = {key: value for key, value in merged_options(spark, settings).items() if key not in number}
     return over_defaults(number, {**said, "table": table})

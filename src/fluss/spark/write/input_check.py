@@ -1,12 +1,12 @@
 """Checks that a task has received all its rows.
 
 When an earlier step of a task fails, Spark closes the socket to the Python process of the sink, which Arrow treats as
-the end of the rows: the writer sees some of them and then a normal end. Spark still fails the task, but a writer that
-appends at the end of its input would have appended half of it by then. So the end is checked: after the rows Spark
-sends a final marker, which is missing if the socket was closed.
+the end of the rows: the writer sees some of them and then a normal end. Spark still fails the task, but by then a
+writer that appends at the end of its input would have appended the incomplete rows. So the end is checked: after the
+rows Spark sends a final marker, which is missing if the socket was closed.
 
-Only PySpark has the stream. It is found on the stack, as `infile` of PySpark's own functions; in a release without it,
-a truncated input cannot be detected. A test checks that it exists.
+The stream that has the marker is a local variable of PySpark (`infile`), found by walking up the stack. In a release of
+PySpark without that variable, a truncated input cannot be detected; a test checks that it exists.
 """
 
 from __future__ import annotations

@@ -67,7 +67,7 @@ class LastRows:
         self.schema = plan.target.append(pa.field(_DELETED, pa.bool_(), nullable=False))
 
     def spooled(self, changes: Changes) -> pa.RecordBatch:
-        """The rows with a mark on those that delete; without those rows if the table ignores deletes."""
+        """The rows with a column that marks deletes; without the deletes if the table ignores them."""
         batch = pa.RecordBatch.from_arrays([*changes.rows.columns, changes.deletes], schema=self.schema)
         return batch.filter(pc.invert(changes.deletes)) if self._ignores_deletes else batch
 
@@ -104,7 +104,7 @@ class LastRows:
 
     def _last(self, batches: list[pa.RecordBatch]) -> pa.RecordBatch:
         batch = pa.concat_batches(batches)
-        if self._version_position is not None:  # the engine keeps the highest version, and the later row of equal ones
+        if self._version_position is not None:  # the engine keeps the highest version, among equal ones the later row
             versions = batch.column(self._version_position)
             batch = batch.take(pc.array_sort_indices(versions, null_placement="at_start"))
         return batch.take(pa.array(last_of_each(self._keys(batch))))

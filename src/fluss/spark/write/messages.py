@@ -1,4 +1,4 @@
-"""The messages between tasks and the driver."""
+"""The messages of tasks to the driver, and the names by which writes are recognised when they are repeated."""
 
 from __future__ import annotations
 
@@ -28,13 +28,13 @@ class TaskIdentity:
 
     @property
     def is_of_query(self) -> bool:
-        """True if Spark numbers the batches, by a checkpoint."""
+        """True if the batch belongs to a streaming query, whose batches Spark numbers."""
         return self.transaction.startswith(QUERY_PREFIX)
 
 
 @dataclass(frozen=True)
 class TaskDone(WriterCommitMessage):
-    """A task has written its rows, or found that its batch `was_committed` before."""
+    """The message of a task that has written its rows, or found that its batch `was_committed` before."""
 
     identity: TaskIdentity
     rows: int
@@ -45,11 +45,11 @@ class TaskDone(WriterCommitMessage):
 
 
 def query_transaction(context: TaskContext) -> str:
-    """The name of all batches of the streaming query of a task; another checkpoint is another query."""
+    """The transaction name of the streaming query of a task; a query with a new checkpoint has a new name."""
     query_id = context.getLocalProperty(QUERY_ID_PROPERTY)
     if query_id is None:
         raise FlussError(
-            "this task belongs to no streaming query: option transactionBatch needs option transaction too, a name of "
-            "the series of batches"
+            "this task belongs to no streaming query: outside of one, option transactionBatch needs option transaction "
+            "too, a name for the series of batches"
         )
     return f"{QUERY_PREFIX}{query_id}"

@@ -34,14 +34,16 @@ from fluss.spark.write.delivery import Way, choose_way
 CREATE_PARTITIONS_OPTION = "client.writer.dynamic-create-partition.enabled"
 
 Kind = Literal["append", "upsert", "changes", "deletes"]
-"""Rows of a log table; whole or partial rows of a primary-key table; such rows with a row kind; keys to delete."""
+"""append: rows of a log table. upsert: whole or partial rows of a primary-key table. changes: such rows with their row
+kinds. deletes: keys of rows to delete."""
 
 
 @dataclass(frozen=True)
 class WritePlan:
-    """One write. `positions` are the positions in the DataFrame of `columns`, the columns to write.
+    """The plan of one write: `columns` are the columns to write, `positions` are their positions in the DataFrame.
 
-    Their types, `row_format` (None for logs of Arrow batches), `keys` and `required` decide which values fit.
+    The types of the columns, `row_format` (None for logs of Arrow batches), `keys` and `required` decide which values
+    fit.
     """
 
     options: FlussOptions
@@ -104,7 +106,7 @@ def _check_supported(options: FlussOptions, *, overwrite: bool, is_stream: bool)
 
 
 def _creating_partitions(client: ClientOptions) -> ClientOptions:
-    """Add the default that missing partitions are created, unless the user has set it."""
+    """Set the option that creates missing partitions, unless the user has set it."""
     wanted = _plain(CREATE_PARTITIONS_OPTION)
     if any(_plain(key) == wanted for key, _ in client.settings):
         return client
@@ -116,7 +118,7 @@ def _plain(key: str) -> str:
 
 
 class _Planner:
-    """Works on one DataFrame schema and one table."""
+    """Plans the write of rows with one DataFrame schema to one table."""
 
     def __init__(self, options: FlussOptions, opened: OpenTable, schema: StructType) -> None:
         self._options = options
@@ -153,7 +155,7 @@ class _Planner:
         columns = []
         for name in written:
             data_type = schema.columns[schema.position(name)].data_type
-            # Rows that delete only have their key.
+            # Rows that delete have values only for the key.
             may_be_null = kind == "changes" and name not in self._keys
             columns.append(Column(name, data_type.copy(True) if may_be_null else data_type))
         return Schema(tuple(columns))

@@ -29,14 +29,14 @@ ROW_KINDS = {
     "update_after": _UPSERT,
     "-d": _DELETE,
     "delete": _DELETE,
-    # The row after it has the same key and the current values.
+    # The row after an old row has the same key and the current values.
     "-u": _LEFT_OUT,
     "update_before": _LEFT_OUT,
 }
 
 
 class Changes(NamedTuple):
-    """Rows and, for each, whether its key is deleted."""
+    """Rows, and for each row whether it deletes its key."""
 
     rows: pa.RecordBatch
     deletes: pa.BooleanArray
@@ -63,7 +63,7 @@ def _joined(batches: list[pa.RecordBatch]) -> pa.RecordBatch:
 
 
 def gather_bytes(info: TableInfo, batch_bytes: int) -> int:
-    """How much to gather so that every bucket gets about `batch_bytes`."""
+    """The number of bytes to gather so that every bucket gets about `batch_bytes`."""
     is_divided = info.has_primary_key() or bool(info.get_bucket_keys())
     buckets = info.num_buckets if is_divided else 1
     partitions = USUAL_PARTITIONS_AT_ONCE if info.is_partitioned() else 1
@@ -95,7 +95,7 @@ class RowConverter:
         return Changes(self.rows(batch), pa.array(kinds == _DELETE))
 
     def keys(self, batch: pa.RecordBatch) -> pa.RecordBatch:
-        """The keys of rows that delete; raise for other rows, which lack columns."""
+        """The keys of rows that delete; raise if there are other rows, because they lack columns."""
         changes = self.changes(batch)
         if changes.deletes.false_count:
             raise FlussError(

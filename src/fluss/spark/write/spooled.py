@@ -2,12 +2,13 @@
 
 A task keeps its rows until all have arrived (`spool`, `input_check`), so that earlier failures leave nothing in the
 table. Then it claims its partition (`append_claim`), appends, waits for the acknowledgement of every row, and leaves a
-note that these rows are in the table (`commit_notes`). An attempt that meets the claim of another one waits for its
-note or its end: a task that runs twice at once (speculation) appends once. An attempt that finds the note has nothing
-to do: a task whose driver died after it appended, and which is repeated with the same rows, does not append again.
+note that these rows are in the table (`commit_notes`). An attempt that meets the claim of another attempt waits until
+that one has left its note or given up its claim: a task that runs twice at once (speculation) appends once. An attempt
+that finds the note has nothing to do: a task whose driver died after it appended, and which is repeated with the same
+rows, does not append again.
 
-One case remains: an append that is interrupted, because its process dies, or because a server refuses rows for good.
-Failures that the client can handle (lost connections, restarts, new leaders) do not interrupt an append: the same
+One case still duplicates rows: an append that is interrupted, because its process dies or a server refuses rows for
+good. Failures that the client can handle (lost connections, restarts, new leaders) do not interrupt an append: the same
 writer continues, and the server recognises the rows it has. After an interruption, the repeated task appends all rows,
 and those that had arrived are duplicated. Rows are never lost.
 """
@@ -26,7 +27,7 @@ from fluss.spark.write.rows import RowConverter, gathered
 from fluss.spark.write.spool import Spool
 
 ACKNOWLEDGEMENT_SECONDS = 3600.0
-"""How long an append waits at its end for a server: giving up means that rows in flight may be duplicated."""
+"""How long an append waits at its end for a server. It is long, because giving up may duplicate the rows in flight."""
 
 
 def append_spooled(plan: WritePlan, opened: OpenTable, identity: TaskIdentity, batches: Batches) -> TaskDone:
@@ -62,7 +63,7 @@ def _may_append(markers: Markers, note: str, claim: Claim) -> bool:
 
 
 def commit_spooled(opened: OpenTable, done: list[TaskDone]) -> None:
-    """Note for replays that the batch is in the table, and remove the notes of its tasks."""
+    """Leave a note that the batch is in the table, for replays of it, and remove the notes of its tasks."""
     identity = done[0].identity
     markers = Markers(opened, identity.transaction, identity.batch_id)
     if identity.may_be_replay:

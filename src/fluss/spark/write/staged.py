@@ -52,16 +52,18 @@ def commit_attempts(opened: OpenTable, done: list[TaskDone]) -> None:
     if not identity.may_be_replay:
         # Rows of a job that cannot have been written before must not be dropped silently.
         raise FlussError(
-            f"the rows were not written to {opened.info.table_path}: a job with this name was committed before"
+            f"the rows were not written to {opened.info.table_path}: a job with the same name "
+            f"({identity.transaction!r}) was committed before. Start a new write"
         )
-    logger.info("batch %d of %s was committed before: the repeated rows are dropped", identity.batch_id, opened.info)
+    path = opened.info.table_path
+    logger.info("batch %d of %s was committed before: the repeated rows are dropped", identity.batch_id, path)
 
 
 def abort_attempts(opened: OpenTable, done: list[TaskDone]) -> None:
     """Drop what these tasks have staged; committed rows stay.
 
-    Only theirs, because another driver may be repeating the same batch of the query at this moment. What attempts
-    without a message have staged is removed with the next batch, or after a while.
+    Attempts of other tasks are not touched, because another driver may be repeating the same batch of the query at this
+    moment. Rows of attempts that sent no message are removed with the next batch, or when they expire.
     """
     attempts = [task.attempt for task in done if task.attempt is not None]
     if attempts:

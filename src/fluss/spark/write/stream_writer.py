@@ -2,8 +2,8 @@
 
 Spark creates a new writer for every commit, in another process than those of the tasks, so it keeps no state. Tasks
 know from Spark's local properties which query and which batch their rows belong to; the driver learns it from their
-messages. After a crash Spark repeats the last batch with the same numbers. With another checkpoint, a query is another
-query.
+messages. After a crash Spark repeats the last batch with the same numbers. A query with another checkpoint counts as
+another query.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""One task attempt, and the driver's commit or abort.
+"""The steps of a write: a task attempt, and the driver's commit or abort.
 
 | step | upsert, plain | last_rows | spooled | staged |
 |---|---|---|---|---|
@@ -95,9 +95,9 @@ def _done_tasks(messages: Messages) -> list[TaskDone]:
 
 
 def _check_same_table(plan: WritePlan, opened: OpenTable) -> None:
-    """Raise if the table was recreated: it may have other columns, and the rows were meant for the old table."""
+    """Raise if the table was recreated: the new one may have other columns, and the rows were meant for the old one."""
     if opened.info.table_id != plan.table_id:
         raise FlussError(
-            f"table {plan.table} was dropped and created again after the write was planned: write again",
+            f"table {plan.table} was dropped and created again after the write was planned: run the write again",
             ErrorCode.TABLE_NOT_EXIST,
         )

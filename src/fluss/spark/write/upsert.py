@@ -1,6 +1,6 @@
 """Rows of primary-key tables: upserts, deletes, partial updates.
 
-Repeating all of them, in order, changes nothing, except in tables that aggregate new rows (`delivery`).
+Writing all of them again in the same order changes nothing, except in tables that aggregate new rows (`delivery`).
 """
 
 from __future__ import annotations
@@ -37,13 +37,13 @@ def upsert_writer(plan: WritePlan, opened: OpenTable) -> UpsertWriter:
 
 
 def _all_but_automatic(opened: OpenTable) -> list[str] | None:
-    """All columns but the auto-increment ones, or None (all columns) if the table has none."""
+    """All columns but the auto-increment ones; None, which means all, if the table has no auto-increment column."""
     automatic = opened.info.get_schema().get_auto_increment_columns()
     return [name for name in opened.info.get_column_names() if name not in automatic] if automatic else None
 
 
 def changes_of(plan: WritePlan, converter: RowConverter, batch: pa.RecordBatch) -> Changes:
-    """The rows of a batch of Spark, and which of them delete."""
+    """Convert a batch of Spark to rows of the table, and state which of them delete."""
     if plan.kind == "changes":
         return converter.changes(batch)
     if plan.kind == "deletes":
@@ -52,7 +52,7 @@ def changes_of(plan: WritePlan, converter: RowConverter, batch: pa.RecordBatch) 
 
 
 def write_changes(plan: WritePlan, writer: UpsertWriter, changes: Changes) -> None:
-    """Pass rows to the writer."""
+    """Pass the upserts and the deletes of a batch to the writer."""
     if plan.kind == "deletes":
         writer.delete_arrow(changes.rows)
     elif plan.kind == "changes":

@@ -1,4 +1,4 @@
-"""File access for warehouses on a local disk: a closed file is on disk, and so is its name.
+"""File access for warehouses on a local disk: when a file is closed, its bytes and its name are on the disk.
 
 pyiceberg loads this class by its name (`py-io-impl`), for data files, manifests and metadata.
 """
@@ -24,7 +24,7 @@ class DurableFileIO(PyArrowFileIO):
 
 
 class _DurableOutput(PyArrowFile):
-    """An output file on the local disk."""
+    """An output file on the local disk, which is durable when it is closed."""
 
     def __init__(self, output: PyArrowFile, path: Path) -> None:
         super().__init__(output.location, output._path, output._filesystem)
@@ -36,7 +36,7 @@ class _DurableOutput(PyArrowFile):
 
 
 class _SyncedWriter(io.BufferedWriter):
-    """Closing makes the bytes durable, then the name."""
+    """A writer whose `close` makes the bytes durable, then the name of the file."""
 
     def __init__(self, path: Path, overwrite: bool) -> None:
         super().__init__(io.FileIO(path, "wb" if overwrite else "xb"))

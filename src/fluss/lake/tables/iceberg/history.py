@@ -17,7 +17,7 @@ from fluss.lake.tables.interface.format import SnapshotEntry
 
 
 def history(table: Table) -> list[SnapshotEntry]:
-    """The newest snapshot, its parent, and so on."""
+    """The history of a table: the newest snapshot, its parent, and so on."""
     entries: list[SnapshotEntry] = []
     superseded_ms: int | None = None
     named = {ref.snapshot_id for ref in table.metadata.refs.values()}
@@ -41,7 +41,9 @@ def expire_snapshots(table: Table, snapshot_ids: Collection[int]) -> list[str]:
         return []
     named = {ref.snapshot_id for ref in table.metadata.refs.values()} & wanted
     if named:
-        raise FlussError(f"snapshot {min(named)} of lake table {_shown(table)} has a name (branch or tag): it stays")
+        raise FlussError(
+            f"snapshot {min(named)} of lake table {_shown(table)} has a name (branch or tag): remove the name first"
+        )
     leaving = [snapshot for snapshot in table.metadata.snapshots if snapshot.snapshot_id in wanted]
     with catalog_errors(f"expiring snapshots of lake table {_shown(table)}"):
         needed_before = set(files_of_snapshots(table, leaving))

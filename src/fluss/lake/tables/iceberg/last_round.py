@@ -1,4 +1,4 @@
-"""The progress of a Fluss table in its lake table: the newest round, wherever it can still be read.
+"""The progress of a Fluss table in its lake table: the offsets of the newest round, and where they can be read.
 
 | the newest snapshots are | where the offsets are |
 |---|---|
@@ -116,9 +116,10 @@ def _offsets_of(table: Table, properties: Mapping[str, str], table_id: int) -> O
 def _expired(
     table: Table, history: Sequence[Snapshot], table_id: int, registered: RegisteredSnapshot | None
 ) -> LakeCommit | None:
-    """Rounds that have expired before snapshots of others; those have the same rows, in other files.
+    """The newest known offsets, if all rounds have expired and only snapshots of other programs are left.
 
-    Sequence numbers show it: they start at 1, grow with every snapshot, and stay when others expire.
+    These have the same rows in other files. Sequence numbers show that snapshots have expired: they start at 1, grow
+    with every snapshot, and do not change.
     """
     oldest = history[-1].sequence_number or 0 if history else 0
     kept = kept_round(table)

@@ -115,14 +115,14 @@ def added_field_type(column: Column) -> NestedField:
     """The field of a column that is added later, without an id yet."""
     if not column.data_type.nullable:
         raise FlussError(
-            f"column {column.name!r} is NOT NULL, but rows already in the lake have no value for it",
+            f"column {column.name!r} is NOT NULL, but rows already in the lake have no value for it: make it nullable",
             ErrorCode.INVALID_ALTER_TABLE_EXCEPTION,
         )
     return _user_field(column, _ids())
 
 
 def partition_spec(spec: LakeTableSpec, schema: IcebergSchema) -> PartitionSpec:
-    """identity(partition keys), then the bucket."""
+    """The partition spec: the partition keys as they are, then the bucket."""
     descriptor = spec.descriptor
     fields: list[tuple[str, Transform[Any, Any], str]] = []
     for name in descriptor.partition_keys:
@@ -146,7 +146,7 @@ def partition_spec(spec: LakeTableSpec, schema: IcebergSchema) -> PartitionSpec:
 
 
 def _hashed_key(spec: LakeTableSpec) -> str | None:
-    """The bucket key, if Iceberg's bucket function returns Fluss's bucket for it."""
+    """The bucket key, if Iceberg's bucket function returns the bucket in which Fluss stores the row; else None."""
     descriptor = spec.descriptor
     if descriptor.properties.get(DATALAKE_FORMAT, "").lower() != "iceberg":
         return None  # the table was created for another hash

@@ -42,7 +42,7 @@ class _DeleteManifestWriter(ManifestWriterV2):
 
 
 class RoundProducer(_MergeAppendFiles):
-    """Builds the snapshot of a round on the state with which the transaction was opened, or fails."""
+    """Builds the snapshot of a round on the state with which the transaction was opened; fails on any other state."""
 
     def __init__(
         self,
@@ -120,7 +120,7 @@ class RoundProducer(_MergeAppendFiles):
             raise CommitFailedException(f"files that this round replaces are no longer in the table: {', '.join(gone)}")
 
     def _leaves(self, file: DataFile) -> bool:
-        """True for a replaced data file, and for a delete file that only concerns one."""
+        """True for a data file that is replaced, and for a delete file that applies to such a data file only."""
         path = file.file_path if file.content == DataFileContent.DATA else only_target(file)
         return path in self._removed_paths
 

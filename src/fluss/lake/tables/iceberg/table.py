@@ -81,7 +81,7 @@ class IcebergTable:
             return last_round(self._table, table_id, self._registered)
 
     def committed_offsets(self, table_id: int) -> Mapping[TableBucket, int]:
-        """The offsets of `last_commit`, none if there is none."""
+        """The offsets of `last_commit`; empty if there is no such snapshot."""
         commit = self.last_commit(table_id)
         return {} if commit is None else commit.offsets
 
@@ -97,7 +97,7 @@ class IcebergTable:
         offsets: Mapping[TableBucket, int] | None = None,
         properties: Mapping[str, str] | None = None,
     ) -> int:
-        """Commit everything in one snapshot; return its id. Progress without files goes into `offsets`."""
+        """Commit all messages in one snapshot; return its id. `offsets` has the progress of buckets without files."""
         progress = self._progress(table_id, messages, offsets or {})
         with catalog_errors(f"committing a round to the lake table {self}"):
             summary = dict(properties or {})
@@ -141,7 +141,10 @@ class IcebergTable:
             progress[split.bucket] = split.end_offset
         backwards = [bucket for bucket, offset in committed.items() if progress[bucket] < offset]
         if backwards:
-            raise _fenced(f"bucket {backwards[0].bucket_id} of lake table {self} would go back to an earlier offset")
+            raise _fenced(
+                f"bucket {backwards[0].bucket_id} of lake table {self} is at {committed[backwards[0]]} and would "
+                f"go back to an earlier offset, {progress[backwards[0]]}: load the table and plan again"
+            )
         return progress
 
     def _kept_offsets(self, text: str) -> str:

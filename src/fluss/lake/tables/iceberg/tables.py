@@ -35,7 +35,7 @@ from fluss.lake.tables.interface.format import BUCKET_COLUMN, SYSTEM_COLUMNS, La
 from fluss.model.paths import TablePath
 from fluss.model.schema import Column
 
-# How often a change of a table is tried while tiering services commit to it.
+# How often a change of a table is tried, because tiering services may commit to it at the same time.
 CHANGE_ATTEMPTS = 10
 
 

@@ -50,11 +50,11 @@ class IcebergTarget:
 
     @property
     def metadata(self) -> TableMetadata:
-        """Schema, partition spec, properties and location."""
+        """The table's schema, partition spec, properties and location."""
         return _parsed(self.metadata_json)
 
     def open_io(self) -> FileIO:
-        """Access to the files."""
+        """Open the file system or object store of the table."""
         return load_file_io(dict(self.io_properties), self.metadata.location)
 
     def write_split(

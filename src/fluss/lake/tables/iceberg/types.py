@@ -1,8 +1,8 @@
 """Fluss types and Iceberg types.
 
 Iceberg (version 2) has no int of 8 or 16 bits, no CHAR, and its times have microseconds. Values are restored exactly
-through the Fluss schema, except for digits beyond microseconds, which are cut off. Ids are assigned in the order of the
-walk; the catalog assigns its own when it creates the table.
+through the Fluss schema, except for digits beyond microseconds, which are cut off. Field ids are assigned in the
+order in which types are visited; the catalog assigns its own when it creates the table.
 """
 
 from __future__ import annotations
@@ -85,7 +85,7 @@ def to_iceberg_type(data_type: fluss.DataType, next_id: NextId) -> IcebergType:
         return MapType(key, key_type, value, value_type, not data_type.value.nullable)
     if isinstance(data_type, fluss.RowType):
         return StructType(*[_row_field(row_field, next_id) for row_field in data_type.fields])
-    raise FlussError(f"no Iceberg type for the column type {data_type}", ErrorCode.INVALID_TABLE_EXCEPTION)
+    raise FlussError(f"column type {data_type} has no corresponding Iceberg type", ErrorCode.INVALID_TABLE_EXCEPTION)
 
 
 def _row_field(row_field: fluss.RowField, next_id: NextId) -> NestedField:
@@ -97,7 +97,7 @@ def _row_field(row_field: fluss.RowField, next_id: NextId) -> NestedField:
 
 
 def from_iceberg_type(iceberg_type: IcebergType, nullable: bool = True) -> fluss.DataType:
-    """The Fluss type that holds the values of an Iceberg type, for tables of other programs.
+    """The Fluss type for the values of an Iceberg type, for tables that other programs have created.
 
     >>> str(from_iceberg_type(IntegerType()))
     'INT'

@@ -1,6 +1,6 @@
-"""The user's properties for data files: those `write.*` that we support, read and checked in one place.
+"""The user's properties for data files: the `write.*` properties that we support, read and checked in one place.
 
-They are checked when a table is created or altered: otherwise every round of tiering would fail.
+They are checked when a table is created or altered, because an invalid one would make every round of tiering fail.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ _DICTIONARY_BYTES = "write.parquet.dict-size-bytes"
 
 
 def target_file_bytes(properties: Mapping[str, str]) -> int:
-    """The size at which files are closed."""
+    """The size at which a data file is closed and the next one begins."""
     return _positive(properties, _TARGET_BYTES, DEFAULT_TARGET_FILE_BYTES)
 
 

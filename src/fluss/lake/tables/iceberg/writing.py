@@ -49,7 +49,7 @@ _DELETE_SCHEMA = pa.schema(
 def write_split(
     target: IcebergTarget, split: LakeSplit, batches: Iterable[pa.RecordBatch], replaces: Sequence[LakeFile]
 ) -> CommitMessage:
-    """Write the rows of a split to files of its bucket; no file without rows."""
+    """Write the rows of a split to files of its bucket; without rows no file is written."""
     with catalog_errors(f"writing rows of bucket {split.bucket.bucket_id} to the lake"):
         files = _SplitFiles(target, split)
         try:
@@ -231,7 +231,10 @@ def delete_rows(target: IcebergTarget, message: CommitMessage, positions: Mappin
 def _write_deletes(target: IcebergTarget, path: str, data_file: DataFile, rows: Any) -> DataFile:
     ordered = pc.unique(pa.array(rows, pa.int64())).sort()
     if ordered[0].as_py() < 0 or ordered[-1].as_py() >= data_file.record_count:
-        raise FlussError(f"positions in {data_file.file_path} must be from 0 to {data_file.record_count - 1}")
+        raise FlussError(
+            f"positions in {data_file.file_path} must be from 0 to {data_file.record_count - 1}, got {ordered[0]} to "
+            f"{ordered[-1]}"
+        )
     paths = pa.repeat(pa.scalar(data_file.file_path), len(ordered))
     with target.open_io().new_output(path).create() as stream:
         pq.write_table(

@@ -1,4 +1,4 @@
-"""The interface of a lake format; `lake.tables.opening` opens one.
+"""The interface of a lake format; `lake.tables.open_lake` opens one.
 
 Three objects with three lifetimes:
 
@@ -99,7 +99,7 @@ class CommitMessage:
 
 @dataclass(frozen=True)
 class LakeCommit:
-    """A snapshot of the commit user, with its offsets and all of its properties."""
+    """A snapshot of the lake table that tiering has committed, with its offsets and all of its properties."""
 
     snapshot_id: int
     timestamp_ms: int
@@ -109,8 +109,10 @@ class LakeCommit:
 
 @dataclass(frozen=True)
 class RegisteredSnapshot:
-    """The newest snapshot of a Fluss table that the coordinator knows, requested *before* the lake table is loaded: so
-    the lake contains it, or has lost it."""
+    """The newest snapshot of a Fluss table that the coordinator knows.
+
+    It is requested *before* the lake table is loaded, so a lake table without it has lost it.
+    """
 
     table_id: int
     snapshot_id: int
@@ -182,7 +184,7 @@ class LakeTable(Protocol):
         """The newest snapshot tiered from this Fluss table; code 53 if the lake has less than is registered."""
 
     def committed_offsets(self, table_id: int) -> Mapping[TableBucket, int]:
-        """The offsets of `last_commit`, none if there is none."""
+        """The offsets of `last_commit`; empty if there is no such snapshot."""
 
     def snapshot_at(self, timestamp_ms: int) -> int | None:
         """The newest snapshot at a given time; None before the first one, or if it has expired."""
@@ -194,7 +196,7 @@ class LakeTable(Protocol):
         offsets: Mapping[TableBucket, int] | None = None,
         properties: Mapping[str, str] | None = None,
     ) -> int:
-        """Commit everything in one snapshot; return its id. Progress without files goes into `offsets`."""
+        """Commit all messages in one snapshot; return its id. `offsets` has the progress of buckets without files."""
 
     def plan_files(
         self,
@@ -237,8 +239,8 @@ class LakeFormat(Protocol):
         """Change the users' properties of the format (`iceberg.*`) from one state of the Fluss table to another."""
 
     def load(self, path: TablePath, registered: RegisteredSnapshot | None = None) -> LakeTable:
-        """Load the current table; code 7 if there is none. `registered` helps if the lake alone cannot tell how far it
-        reaches."""
+        """Load the current table; code 7 if there is none. `registered` helps if the lake alone does not show
+        up to which offsets it has rows."""
 
     def close(self) -> None:
         """Close the connections of the catalog."""

@@ -26,7 +26,7 @@ Offsets = Mapping[TableBucket, int]
 
 
 def dump_offsets(table_id: int, offsets: Offsets) -> str:
-    """Write the document; without any offsets it has no lists."""
+    """Return the document with these offsets; it has no lists if there are no offsets."""
     partitions: dict[int | None, dict[int, int]] = {}
     for bucket, offset in offsets.items():
         if bucket.table_id != table_id:

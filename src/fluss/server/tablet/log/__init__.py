@@ -1,1 +1,4 @@
-"""Requests to logs: produce, fetch, offsets, limit scans."""
+"""Requests to logs: produce, fetch, offsets, limit scans.
+
+Imported by `tablet` and `tablet.staging`. Start with `produce` and `fetch`.
+"""

@@ -10,6 +10,8 @@ The steps of a batch:
 5. `cleaning`: files that can never be committed are removed.
 
 Exactly once: step 4 may be repeated after a crash. The log's writer state has the sequences of an attempt that were
-appended, and is kept as long as the attempt has a file. The mark is set when the rows are durable, and the file is
-removed after the mark.
+appended, and is kept as long as the attempt has a file. The entry in the catalog is made when the rows are durable, and
+the file is removed after that.
+
+Imported by `tablet` only. Start with `service`, which assembles the parts.
 """
