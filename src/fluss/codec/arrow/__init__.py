@@ -1,1 +1,1 @@
-"""Arrow's side of the codecs: types, conversions, nulls, compression of buffers."""
+"""Arrow in the codecs: types, conversions, nulls, compression of buffers. Start with `types`."""

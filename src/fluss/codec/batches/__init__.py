@@ -1,1 +1,1 @@
-"""Batches as bytes: of logs, changelogs, puts, and answers with values. Start with `log_batch`."""
+"""Encodes and decodes batches: of logs, changelogs, puts, and answers with values. Start with `log_batch`."""

@@ -1,1 +1,1 @@
-"""Keys as bytes, the bucket of a key, the names of partitions. Start with `encoding`."""
+"""The bytes of keys, the bucket of a key, and the names of partitions. Start with `encoding`."""

@@ -1,1 +1,1 @@
-"""Roaring bitmaps as Java writes them, for the aggregation functions `rbm32` and `rbm64`."""
+"""Roaring bitmaps as Java writes them, for the aggregation functions `rbm32` and `rbm64`. Start with `bitmap32`."""

@@ -1,1 +1,1 @@
-"""Rows as bytes, COMPACTED, INDEXED and ALIGNED: one at a time, and column by column for many. Start with `columns`."""
+"""Encodes and decodes rows (COMPACTED, INDEXED, ALIGNED), one at a time or column by column. Start with `columns`."""
