@@ -154,7 +154,7 @@ class BaseLogScanner(EndsWithAnyBlock):
     def _all_or_nothing(self) -> Iterator[None]:
         """Restore the positions if the block does not complete, so that a read returns all of its rows or none.
 
-        To do so all subscriptions are replaced. Fetches that are still in flight belong to the old ones and are dropped.
+        That replaces all subscriptions: fetches that are still in flight belong to ended ones, so they are dropped.
         """
         self._core.unread.give_back()
         positions, everything = dict(self._core.positions()), self._everything
