@@ -186,9 +186,10 @@ def embedded(
     config: _Mapping[str, str] | None = None,
     bind: str = "127.0.0.1:0",
 ) -> EmbeddedCluster:
-    """Start a durable server inside this program and return it; leaving its ``with`` block stops it.
+    """Start a durable server inside this program and return it; leaving its ``with`` block stops the server.
 
-    ``config`` takes the options of a ``server.yaml``. By default it listens on a free port on the loopback interface::
+    ``config`` takes the options of a ``server.yaml``. By default the server listens on a free port of the loopback
+    interface::
 
         with fluss.embedded("my-data") as cluster:
             print(cluster.bootstrap_servers)
@@ -200,7 +201,7 @@ def embedded(
 
 
 def _warn_if_pyfluss_is_installed() -> None:
-    """Warn if it is. Checks file names only: asking ``importlib.metadata`` would double the import time."""
+    """Warn if pyfluss shares this environment. Only looks for its files: ``importlib.metadata`` doubles import time."""
     for folder in _sys.path:
         try:
             names = _os.listdir(folder or ".")

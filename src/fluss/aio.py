@@ -118,7 +118,7 @@ class FlussConnection(BaseConnection):
         return FlussTable(self._session, await self._open_table(table_path))
 
     async def close(self) -> None:
-        """Write what was appended, then close."""
+        """Send all appended rows and wait until they are acknowledged, then close the connection."""
         await Closing(self._session.close(), CLOSE_TIMEOUT_SECONDS)
 
 
@@ -148,5 +148,5 @@ class TableScan(BaseTableScan):
         return await self.create_record_batch_log_scanner()
 
     def create_bucket_batch_scanner(self, bucket: paths.TableBucket) -> BatchScanner:
-        """A scanner of the last rows of one bucket; needs `limit()`."""
+        """A scanner of up to `limit(n)` rows of one bucket: a log's last ones, a primary-key table's first by key."""
         return BatchScanner(self._session, self._table, self._plan, check_bucket(self._table, bucket))

@@ -70,7 +70,7 @@ def _whole(
     with_unit: Callable[[str], int] | None = None,
     what: str = "a whole number",
 ) -> Callable[[str, object], int]:
-    """Parse an int, or a string of one; `with_unit` reads strings that are not just digits."""
+    """A parser of an int or a string with an int; `with_unit` parses strings that are not just digits."""
 
     def parse(key: str, value: object) -> int:
         number = value
@@ -136,7 +136,7 @@ def _servers(key: str, value: object) -> str:
 
 
 def _properties(key: str, value: object) -> str:
-    """Parse a dict of strings, or one as JSON; it is stored as JSON."""
+    """Return a dict of strings as JSON; it may be given as JSON already."""
     found = value
     if isinstance(value, str):
         try:
@@ -144,7 +144,8 @@ def _properties(key: str, value: object) -> str:
         except ValueError:
             found = None
     if not isinstance(found, Mapping) or not all(isinstance(text, str) for pair in found.items() for text in pair):
-        _fail(f"{key} must be a dict of str to str, or one as JSON")
+        # The value is not shown: it may contain a password.
+        _fail(f"{key} must be a dict of str to str, or one as JSON, got {type(value).__name__}")
     return json.dumps(dict(found), sort_keys=True)
 
 
@@ -162,12 +163,16 @@ def parse_addresses(servers: str) -> list[tuple[str, int]]:
 
 
 class Config:
-    """Options of a connection; unknown keys and invalid values are refused with the reason."""
+    """The options of a connection. Setting an unknown option or an invalid value raises `FlussError`.
+
+    >>> Config({"bootstrap.servers": "host:9123"}).bootstrap_servers
+    'host:9123'
+    """
 
     bootstrap_servers = _Option("bootstrap.servers", "127.0.0.1:9123", _servers, "address of the coordinator")
 
     writer_request_max_size = _Option("writer.request-max-size", 10485760, _bytes(1), "largest write request in bytes")
-    writer_acks = _Option("writer.acks", "all", _acks, "`all` waits until the write is durable, `1`, `0`")
+    writer_acks = _Option("writer.acks", "all", _acks, "`all` waits until the write is durable; or `1` or `0`")
     writer_retries = _Option("writer.retries", INT32_MAX, _whole(0), "retries of a failed write")
     writer_batch_size = _Option("writer.batch-size", 2097152, _bytes(1), "largest batch in bytes")
     writer_batch_timeout_ms = _Option(
@@ -180,9 +185,9 @@ class Config:
         "writer.dynamic-batch-size.enabled",
         True,
         _switch,
-        "accepted, without effect: batches grow with the load anyway",
+        "accepted without effect: batches grow with the load anyway",
     )
-    writer_dynamic_batch_size_min = _Option("writer.dynamic-batch-size-min", 262144, _bytes(1), "as the one above")
+    writer_dynamic_batch_size_min = _Option("writer.dynamic-batch-size-min", 262144, _bytes(1), "without effect, too")
     writer_dynamic_create_partition_enabled = _Option(
         "writer.dynamic-create-partition.enabled", False, _switch, "create a missing partition with its first row"
     )
@@ -270,7 +275,7 @@ class Config:
             self._validate_idempotence()
 
     def _validate_idempotence(self) -> None:
-        advice = "set writer.enable-idempotence to false or change it"
+        advice = "change it, or set writer.enable-idempotence to false"
         if self.writer_acks != "all":
             _fail(f"writer.acks is {self.writer_acks}, but idempotent writes need all: {advice}")
         if self.writer_retries < 1:
@@ -321,7 +326,7 @@ _OPTIONS: dict[str, _Option[Any]] = {
 }
 _ALIASES: dict[str, _Option[Any]] = {
     **{_normal_form(option.name): option for option in _OPTIONS.values()},
-    # As in Apache Fluss, where times have units.
+    # Keys without ".ms", as in Apache Fluss, where a time has a unit.
     **{key.removesuffix(".ms"): option for key, option in _OPTIONS.items()},
     "request.max.size": _OPTIONS["writer.request.max.size"],
 }
@@ -334,7 +339,7 @@ _ORDERED_PAIRS: tuple[tuple[_Option[int], _Option[int]], ...] = (
 
 
 def option_key(key: str) -> str:
-    """The one key of an option, whatever its spelling.
+    """The key of an option in the spelling of this client; `key` may have any accepted spelling.
 
     >>> option_key("client.writer.batch-timeout")
     'writer.batch-timeout-ms'

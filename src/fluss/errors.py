@@ -9,7 +9,7 @@ from enum import IntEnum
 
 
 class ErrorCode(IntEnum):
-    """Codes on the wire. Programs match on them; messages are for people and may change."""
+    """The error codes of the wire protocol. Programs match on codes; messages are for people and may change."""
 
     CLIENT_ERROR = -2
     UNKNOWN_SERVER_ERROR = -1

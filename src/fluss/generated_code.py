@@ -1,7 +1,7 @@
-"""Functions compiled from generated source: several times as fast as a loop over columns when rows come one by one.
+"""Compiles functions from generated source. For rows that come one by one, they are several times faster than loops.
 
-All of them are made here, so that tracebacks and debuggers show their lines like those of a file. Code that generates
-source inserts users' names only by `repr`, or replaces column names by its own.
+All of them are compiled here, so that tracebacks and debuggers show their lines like those of a file. Code that
+generates source inserts users' names only by `repr`, or replaces column names by its own.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ _numbers = itertools.count(1)
 
 
 def define(source: str, scope: dict[str, Any], label: str) -> dict[str, Any]:
-    """Run definitions in `scope` and return it; `label` names them in tracebacks.
+    """Run the definitions of `source` in `scope` and return `scope`; `label` names the source in tracebacks.
 
     >>> define("def double(x): return 2 * x", {}, "double of a number")["double"](4)
     8

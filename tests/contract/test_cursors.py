@@ -125,8 +125,8 @@ def test_wrong_names_and_offsets(connection: FlussConnection, table_name: str) -
         ("a b", {bucket: 1}, "characters other than"),
         ("x" * 161, {bucket: 1}, "at most 160 characters"),
         (7, {bucket: 1}, "must be a string"),
-        ("ok", {0: 1}, "must have TableBuckets of it"),
-        ("ok", {TableBucket(bucket.table_id + 1, 0): 1}, "must have TableBuckets of it"),
+        ("ok", {0: 1}, "must be TableBuckets of table id"),
+        ("ok", {TableBucket(bucket.table_id + 1, 0): 1}, "must be TableBuckets of table id"),
         ("ok", {bucket: -1}, "must be an int >= 0"),
     ):
         with pytest.raises(FlussError, match=reason):

@@ -44,7 +44,11 @@ Path = TablePath | str
 class FlussAdmin(AwaitsToItself):
     """Admin calls, from `conn.get_admin()`. All are coroutines; errors are `FlussError` with the server's code.
 
-    Parameters may be given as None, which counts as not given. A table is named by a `TablePath` or `"database.table"`.
+    An optional parameter of None counts as not given. A table is named by a `TablePath` or `"database.table"`.
+
+    >>> admin = conn.get_admin()                                          # doctest: +SKIP
+    >>> await admin.list_offsets("shop.orders", [0], OffsetSpec.latest())   # doctest: +SKIP
+    {0: 1250}
     """
 
     def __init__(self, session: Session) -> None:
@@ -76,7 +80,7 @@ class FlussAdmin(AwaitsToItself):
         *,
         database_name: str | None = None,
     ) -> None:
-        """Drop a database, with its tables unless `cascade` is False. Code 4 if missing, 5 if not empty."""
+        """Drop a database with its tables. Code 4 if it does not exist; without `cascade`, code 5 if it has tables."""
         name = _database(name, database_name)
         drop_tables = True if cascade is None else cascade
         await self._session.awaitable(self._calls.drop_database(name, bool(ignore_if_not_exists), drop_tables))
@@ -90,7 +94,7 @@ class FlussAdmin(AwaitsToItself):
         comment: str | None = None,
         ignore_if_not_exists: bool | None = False,
     ) -> None:
-        """Change custom properties and comment of a database. Code 2 on servers without it (Apache Fluss 0.9)."""
+        """Change the comment and custom properties of a database. Code 2 if the server cannot (Apache Fluss 0.9)."""
         changes = config_changes(SET_VALUE, set_properties) + config_changes(REMOVE_VALUE, remove_properties)
         call = self._calls.alter_database(_database(name, None), changes, comment, bool(ignore_if_not_exists))
         await self._session.awaitable(call)
@@ -133,8 +137,9 @@ class FlussAdmin(AwaitsToItself):
     ) -> None:
         """Add columns at the end, or change properties; not both in one call (code 56).
 
-        New columns are an Arrow schema, a map `{"name": DataTypes.string()}`, or a list of Arrow fields or (name, type)
-        pairs, and must be nullable. Keys that start with `table.` are properties of the server, others are custom ones.
+        New columns are given as an Arrow schema, a map `{"name": DataTypes.string()}`, or a list of Arrow fields or
+        (name, type) pairs; they must be nullable. Properties that start with `table.` are read by the server, all
+        others are custom properties.
         """
         changes = config_changes(SET_VALUE, set_properties) + config_changes(REMOVE_VALUE, remove_properties)
         path, columns = as_table_path(table_path), new_columns(add_columns)
@@ -149,7 +154,7 @@ class FlussAdmin(AwaitsToItself):
         return await self.get_table_info(table_path)
 
     async def get_table_schema(self, table_path: Path, schema_id: int | None = None) -> SchemaInfo:
-        """The schema of a table with this id, or the newest. Code 9 for an unknown id."""
+        """The schema of a table that has the id `schema_id`, by default the newest. Code 9 for an unknown id."""
         return await self._session.awaitable(self._calls.get_table_schema(as_table_path(table_path), schema_id))
 
     async def list_tables(self, database_name: str) -> list[str]:
@@ -194,9 +199,9 @@ class FlussAdmin(AwaitsToItself):
         offset_type: OffsetType | str | None = None,
         timestamp: int | None = None,
     ) -> dict[int, int]:
-        """Offsets of buckets: `OffsetSpec.earliest()`, `.latest()` or `.timestamp(ms)`.
+        """Offsets by bucket id, for `OffsetSpec.earliest()`, `.latest()` or `.timestamp(ms)`.
 
-        Also `offset_type="latest"`, or `offset_type="timestamp", timestamp=ms`.
+        Instead of an `OffsetSpec`, pass `offset_type="latest"`, or `offset_type="timestamp", timestamp=ms`.
         """
         spec = resolve_offset_spec(offset_spec, offset_type, timestamp)
         call = self._calls.list_offsets(as_table_path(table_path), None, _buckets(bucket_ids), spec)
@@ -212,7 +217,7 @@ class FlussAdmin(AwaitsToItself):
         offset_type: OffsetType | str | None = None,
         timestamp: int | None = None,
     ) -> dict[int, int]:
-        """Offsets of the buckets of one partition, named by its value (`US`, not `region=US`)."""
+        """`list_offsets` for one partition, which is named by its value (`US`, not `region=US`)."""
         spec = resolve_offset_spec(offset_spec, offset_type, timestamp)
         if not isinstance(partition_name, str):
             raise FlussError(f"partition_name must be a string such as 'US', got {partition_name!r}")
@@ -231,12 +236,12 @@ class FlussAdmin(AwaitsToItself):
         await self._session.awaitable(cursor.move(offsets))
 
     async def get_cursor(self, table_path: Path, name: str) -> dict[TableBucket, int] | None:
-        """The offsets of a cursor, for `scanner.subscribe_buckets` and the like; None if there is no such cursor."""
+        """The next offset of each bucket, to subscribe a scanner there; None if there is no such cursor."""
         cursor = await self._cursor(table_path, name)
         return await self._session.awaitable(cursor.load())
 
     async def drop_cursor(self, table_path: Path, name: str) -> None:
-        """Delete a cursor; no error if it does not exist."""
+        """Delete a cursor. Does not raise if it does not exist."""
         cursor = await self._cursor(table_path, name)
         await self._session.awaitable(cursor.drop())
 
@@ -260,7 +265,7 @@ class FlussAdmin(AwaitsToItself):
         return await self._session.awaitable(self._calls.get_server_nodes())
 
     async def describe_cluster_configs(self) -> list[ConfigEntry]:
-        """The options of the cluster that were set."""
+        """The options of the cluster that were set, with their values; options with default values are left out."""
         return await self._session.awaitable(self._calls.describe_cluster_configs())
 
     async def alter_cluster_configs(
@@ -271,7 +276,7 @@ class FlussAdmin(AwaitsToItself):
         append: Mapping[str, str] | None = None,
         subtract: Mapping[str, str] | None = None,
     ) -> None:
-        """Change options of the running cluster. `append` and `subtract` change options that are lists."""
+        """Change options of the running cluster. `append` and `subtract` add and remove elements of list options."""
         changes = config_changes(SET_VALUE, set_values) + config_changes(REMOVE_VALUE, remove_values)
         changes += config_changes(APPEND_TO_LIST, append) + config_changes(REMOVE_FROM_LIST, subtract)
         await self._session.awaitable(self._calls.alter_cluster_configs(changes))
@@ -279,9 +284,9 @@ class FlussAdmin(AwaitsToItself):
     # ---- permissions ----
 
     async def create_acls(self, acls: Acl | Iterable[Acl]) -> None:
-        """Grant permissions: `Acl("User:alice", "read", "cluster.shop.orders")`. Existing ones are kept.
+        """Grant permissions: `Acl("User:alice", "read", "cluster.shop.orders")`. Existing permissions are kept.
 
-        All or none are granted. Code 47 on a cluster that checks no permissions, 48 for users who may not grant them.
+        All or none are granted. Code 47 if the cluster checks no permissions, 48 if the caller may not grant them.
         """
         await self._session.awaitable(self._cluster_calls.create_acls(acls_of(acls)))
 
@@ -293,7 +298,7 @@ class FlussAdmin(AwaitsToItself):
         resource: str | None = None,
         host: str | None = None,
     ) -> list[Acl]:
-        """The permissions that match the given parts exactly, as far as the caller may see them."""
+        """The permissions whose parts equal the given ones, as far as the caller may see them."""
         chosen = acl_filter(principal, operation, resource, host)
         return await self._session.awaitable(self._cluster_calls.list_acls(chosen))
 
@@ -305,7 +310,7 @@ class FlussAdmin(AwaitsToItself):
         resource: str | None = None,
         host: str | None = None,
     ) -> list[Acl]:
-        """Revoke the permissions that match the given parts exactly, all or none; return them."""
+        """Revoke the permissions whose parts equal the given ones, all or none of them; return them."""
         chosen = acls_to_drop(principal, operation, resource, host)
         return await self._session.awaitable(self._cluster_calls.drop_acls(chosen))
 
@@ -325,24 +330,24 @@ class FlussAdmin(AwaitsToItself):
         await self._session.awaitable(call)
 
     async def rebalance(self, goals: Iterable[str] = ("replica_distribution", "leader_distribution")) -> str:
-        """Start to distribute buckets over the servers; return the id. Code 61 while another rebalance runs.
+        """Start to distribute buckets over the servers; return the id of the rebalance. Code 61 while another one runs.
 
         Goals, in order of priority: replica_distribution, leader_distribution, rack_aware.
         """
         return await self._session.awaitable(self._cluster_calls.rebalance(goals_of(goals)))
 
     async def list_rebalance_progress(self, rebalance_id: str | None = None) -> RebalanceProgress | None:
-        """The progress of the last rebalance; None if there has been none. Code 62 for the id of another one."""
+        """The progress of the last rebalance; None if there has been none. Code 62 if its id is not `rebalance_id`."""
         return await self._session.awaitable(self._cluster_calls.list_rebalance_progress(_id(rebalance_id)))
 
     async def cancel_rebalance(self, rebalance_id: str | None = None) -> None:
-        """Stop a rebalance; buckets that were moved stay. Code 62 for the id of another one."""
+        """Stop the running rebalance; moved buckets stay where they are. Code 62 if its id is not `rebalance_id`."""
         await self._session.awaitable(self._cluster_calls.cancel_rebalance(_id(rebalance_id)))
 
     async def drop_kv_snapshot_lease(self, lease_id: str) -> None:
-        """Drop a lease that a reader never released, to let its snapshots be deleted; no error if there is none."""
+        """Drop a lease that a reader never released, so that its snapshots can be deleted. It need not exist."""
         if _id(lease_id) is None:
-            raise FlussError("lease_id must be a non-empty string")
+            raise FlussError(f"lease_id must be a non-empty string, got {lease_id!r}")
         await self._session.awaitable(self._cluster_calls.drop_kv_snapshot_lease(lease_id))
 
     def __repr__(self) -> str:
@@ -367,7 +372,7 @@ def _buckets(bucket_ids: Sequence[int]) -> list[int]:
         raise FlussError(f"bucket_ids must be a list of ints, got {bucket_ids!r}; write [{bucket_ids!r}]")
     buckets = list(bucket_ids)
     if not buckets:
-        raise FlussError("bucket_ids must not be empty")
+        raise FlussError("bucket_ids must not be empty; give the ids of the buckets, e.g. [0]")
     if not all(isinstance(bucket, int) for bucket in buckets):
         raise FlussError(f"bucket_ids must be a list of ints, got {bucket_ids!r}")
     return buckets

@@ -1,4 +1,4 @@
-"""The awaitable scanners of `fluss.aio`: the interface of pyfluss 1.0; other tasks run while they wait."""
+"""The awaitable scanners of `fluss.aio`, with the interface of pyfluss 1.0. Other tasks run while a call waits."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ class AioLogScanner(BaseLogScanner):
         return self._table_of([rows.rows for rows in await self._core.poll_async(None, timeout_ms)])
 
     async def to_arrow(self) -> Any:
-        """Everything from the current positions up to the offsets that are the latest now, as a `pyarrow.Table`.
+        """All rows from the current positions up to the latest offsets at the time of the call, as a `pyarrow.Table`.
 
         Rows that have expired from the log are read from the lake of the table. If the call fails or is cancelled, the
         positions are restored: calling it again loses nothing.
@@ -80,7 +80,7 @@ class AioLogScanner(BaseLogScanner):
 
 
 class AioBatchScanner(BaseBatchScanner):
-    """The last rows of one bucket, read once."""
+    """Reads up to `limit` rows of one bucket, once; see `fluss.BatchScanner`."""
 
     async def next_batch(self) -> RecordBatch | None:
         """The rows on the first call, then None."""

@@ -28,7 +28,7 @@ History = tuple[list[Any], dict[TableBucket, int]]
 
 
 class BaseLogScanner(EndsWithAnyBlock):
-    """Subscriptions and results. With `records`, `poll()` can be used, otherwise the Arrow calls."""
+    """Holds the subscriptions of a scanner and returns its rows: by `poll()` if made with `records`, else as Arrow."""
 
     def __init__(self, session: Session, table: ClientTable, plan: ScanPlan, *, records: bool) -> None:
         if not records and table.has_primary_key:
@@ -53,7 +53,7 @@ class BaseLogScanner(EndsWithAnyBlock):
         return self._core.table.is_partitioned
 
     def subscribe(self, bucket_id: int, start_offset: int) -> None:
-        """Read a bucket from an offset on, `EARLIEST_OFFSET` or `LATEST_OFFSET`; subscribing again moves there."""
+        """Read a bucket from an offset, `EARLIEST_OFFSET` or `LATEST_OFFSET`. Another call moves the scanner there."""
         self._core.check_partitioning(partitioned=False)
         self._core.subscribe({self._core.bucket(None, bucket_id): start_offset})
 
@@ -79,7 +79,7 @@ class BaseLogScanner(EndsWithAnyBlock):
         self._everything = Everything() if start_offset == EARLIEST_OFFSET else None
 
     def from_timestamp(self, timestamp: int | datetime.datetime) -> None:
-        """Read every bucket from the first row at or after a time: milliseconds since 1970, or an aware datetime."""
+        """Read every bucket from its first row at or after a time: milliseconds since 1970, or an aware datetime."""
         if isinstance(timestamp, datetime.datetime):
             if timestamp.tzinfo is None:
                 raise FlussError(f"timestamp must have a time zone, got {timestamp!r}")
@@ -106,7 +106,7 @@ class BaseLogScanner(EndsWithAnyBlock):
         self._core.unsubscribe(TableBucket.with_partition(self._core.table.table_id, partition_id, bucket_id))
 
     def get_subscribed_buckets(self) -> list[tuple[TableBucket, int]]:
-        """The subscribed buckets, each with the offset of the next row that a poll, or a loop, will return."""
+        """The subscribed buckets, each with the offset of the next row to be returned by a poll or a loop."""
         return self._core.positions()
 
     # ---- results ----
@@ -117,10 +117,11 @@ class BaseLogScanner(EndsWithAnyBlock):
         return self._core.decoder.output_schema
 
     def to_arrow_batch_reader(self) -> Any:
-        """A `pyarrow.RecordBatchReader` up to the offsets that are the latest now; it reads while it is iterated.
+        """A `pyarrow.RecordBatchReader` that ends at the current latest offsets; it reads while it is iterated.
 
         A batch counts as read when the reader has returned it: after a break or an error the scanner continues after
-        the last one. Rows that are only in the lake count as read from the start: they are returned once.
+        the last one. Rows that are only in the lake count as read as soon as the reader exists: the scanner does not
+        return them again.
         """
         self._need_batches("to_arrow_batch_reader")
         self._core.unread.give_back()
@@ -151,9 +152,9 @@ class BaseLogScanner(EndsWithAnyBlock):
 
     @contextlib.contextmanager
     def _all_or_nothing(self) -> Iterator[None]:
-        """A read that returns all of its rows or none: if it does not complete, positions are as before.
+        """Restore the positions if the block does not complete, so that a read returns all of its rows or none.
 
-        All subscriptions are replaced, so work of the read that is still in progress finds only ended ones.
+        That replaces all subscriptions: fetches that are still in flight belong to ended ones, so they are dropped.
         """
         self._core.unread.give_back()
         positions, everything = dict(self._core.positions()), self._everything
@@ -165,7 +166,7 @@ class BaseLogScanner(EndsWithAnyBlock):
             raise
 
     def _history(self) -> History:
-        """Batches of rows that expired from the log but are in the lake, and where the log continues. Blocks."""
+        """Rows that expired from the log but are in the lake, and the offsets where the log continues. Blocks."""
         if not self._reads_lake:
             return [], {}
         with import_lock:
@@ -178,7 +179,7 @@ class BaseLogScanner(EndsWithAnyBlock):
         return TableAccess(Engine(self._core.session), self._core.table)
 
     def _expired_meanwhile(self, error: FlussError) -> History:
-        """Rows that expired since the start of the log was read; raises `error` if the lake lacks them. Blocks."""
+        """`_history` after rows expired during a read; raises `error` if the lake does not have them. Blocks."""
         if not self._reads_lake or error.error_code != ErrorCode.LOG_OFFSET_OUT_OF_RANGE_EXCEPTION:
             raise error
         batches, moves = self._history()
@@ -188,20 +189,20 @@ class BaseLogScanner(EndsWithAnyBlock):
         return batches, moves
 
     def _go_on(self, history: History) -> list[Any]:
-        """The batches; reading of the log then starts after them."""
+        """Return the batches of `history`, and move the subscriptions to the offsets after them."""
         batches, moves = history
         self._core.move(moves)
         return batches
 
     def _begin_bounded(self) -> Coroutine[Any, Any, list[Subscription]]:
-        """Fix the current ends, on the I/O thread. A scan of everything has no bucket if there is no partition."""
+        """Fix the current ends of the logs, on the I/O thread. After `subscribe_all` there may be no bucket at all."""
         self._everything = None
         if self._asked_for_all and not self._core.positions():
             return _no_buckets()
         return self._core.begin_bounded()
 
     def _table_of(self, batches: Sequence[Any]) -> Any:
-        """One table; missing columns of rows that kept their original columns become nulls."""
+        """One table of all batches. Batches that kept the columns of an older schema get nulls for the others."""
         schema = self.arrow_schema
         if all(batch.schema.equals(schema) for batch in batches):
             return pa.Table.from_batches(batches, schema)
@@ -210,12 +211,12 @@ class BaseLogScanner(EndsWithAnyBlock):
     def _need_batches(self, method: str) -> None:
         if self._records:
             raise FlussError(
-                f"{method}() requires a scanner of Arrow batches: use new_scan().create_record_batch_log_scanner()"
+                f"{method}() requires a scanner of Arrow batches; use new_scan().create_record_batch_log_scanner()"
             )
 
     def _need_records(self) -> None:
         if not self._records:
-            raise FlussError("poll() requires a record-based scanner. Use new_scan().create_log_scanner().")
+            raise FlussError("poll() requires a record-based scanner; use new_scan().create_log_scanner()")
 
     # ---- life ----
 
@@ -237,23 +238,23 @@ async def _no_buckets() -> list[Subscription]:
 
 
 def core_of(scanner: BaseLogScanner) -> ScannerCore:
-    """Subscriptions and fetches of a scanner, for `api` alone."""
+    """The core of a scanner: its subscriptions and fetches. Only for modules of `api`."""
     return scanner._core
 
 
 def leave_lake_out(scanner: BaseLogScanner) -> None:
-    """Have a scanner read the log alone, whatever the table has in a lake."""
+    """Make a scanner read only the log, even if the table has rows in a lake."""
     scanner._reads_lake = False
 
 
 def _close_soon(core: ScannerCore) -> None:
-    """Runs where the garbage collector runs, perhaps while a lock is held, so only schedule the close."""
+    """Schedule the close. The garbage collector may call this while a lock is held, so it must not wait."""
     with contextlib.suppress(FlussError):  # the connection is closed, and the scanner with it
         core.session.io.call_soon(core.close)
 
 
 def pandas_of(table: Any) -> Any:
-    """A DataFrame; the error names the extra to install if pandas is missing."""
+    """The rows of an Arrow table as a pandas DataFrame; if pandas is missing, the error names the extra to install."""
     try:
         import_module("pandas")
     except ImportError:
@@ -262,7 +263,7 @@ def pandas_of(table: Any) -> Any:
 
 
 def polars_of(table: Any) -> Any:
-    """A polars DataFrame; the error names the extra to install if polars is missing."""
+    """The rows of an Arrow table as a polars DataFrame; if polars is missing, the error names the extra to install."""
     try:
         polars = import_module("polars")
     except ImportError:

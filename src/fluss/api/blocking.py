@@ -6,9 +6,9 @@
         db.upsert("users", {"id": 1, "name": "Alice"})
         print(db.lookup("users", 1))
 
-Every call blocks until it is done, also in a notebook, whose own event loop continues afterwards. It uses the same
-session, writers, scanners and lookupers as the rest of the client; writers and lookupers are kept per table. A
-`Database` may be used by several threads.
+Every call blocks until it is done, also in a notebook, whose own event loop continues afterwards. A `Database` uses the
+same session, writers, scanners and lookupers as the rest of the client and keeps writers and lookupers per table. It
+may be used by several threads.
 """
 
 from __future__ import annotations
@@ -55,7 +55,7 @@ def connect(
     password: str | None = None,
     **options: Any,
 ) -> Database:
-    """Connect to a cluster: `fluss.connect("host:9123")`. Options are those of `Config`, by property name."""
+    """Connect to a cluster: `fluss.connect("host:9123", writer_acks="1")`. Options are the properties of `Config`."""
     if isinstance(bootstrap_servers, Config):
         config = bootstrap_servers.copy()
     else:
@@ -73,7 +73,7 @@ def connect(
 
 
 class Database:
-    """Tables of one database, by name; `"other.table"` or a `TablePath` names a table of another one."""
+    """The tables of one database, by name; `"other.table"` or a `TablePath` names a table of another database."""
 
     def __init__(self, connection: FlussConnection, database: str = DEFAULT_DATABASE) -> None:
         self._connection = connection
@@ -84,10 +84,10 @@ class Database:
 
     @property
     def connection(self) -> FlussConnection:
-        """The connection, for everything that this class does not offer."""
+        """The underlying `FlussConnection`, for calls that this class does not offer."""
         return self._connection
 
-    # ---- what there is ----
+    # ---- databases and tables: list and describe ----
 
     def databases(self) -> list[str]:
         """Names of all databases."""
@@ -105,10 +105,10 @@ class Database:
         """The partitions of a table."""
         return self._session.run(self._calls.list_partition_infos(self._path(table), None))
 
-    # ---- changing it ----
+    # ---- databases and tables: create, alter, drop ----
 
     def create_database(self, name: str, *, ignore_if_exists: bool = True) -> None:
-        """Create a database."""
+        """Create a database; by default, one that exists already is not an error."""
         self._session.run(self._calls.create_database(name, None, ignore_if_exists))
 
     def create_table(
@@ -120,11 +120,11 @@ class Database:
         primary_keys: Sequence[str] | None = None,
         **options: Any,
     ) -> None:
-        """Create a table from a schema; options are those of `TableDescriptor`, e.g. `bucket_count=4`."""
+        """Create a table from a schema. Options are those of `TableDescriptor`, e.g. `bucket_count=4`."""
         if isinstance(schema, pa.Schema):
             schema = Schema(schema, primary_keys)
         elif primary_keys:
-            raise FlussError("primary_keys is only allowed with a pyarrow schema; a fluss.Schema has its own")
+            raise FlussError(f"primary_keys {primary_keys!r} require a pyarrow schema; a fluss.Schema has its own keys")
         descriptor = schema if isinstance(schema, TableDescriptor) else TableDescriptor(schema, **options)
         self._session.run(self._calls.create_table(self._path(table), descriptor, ignore_if_exists))
 
@@ -136,7 +136,7 @@ class Database:
         set_properties: Mapping[str, str] | None = None,
         remove_properties: Iterable[str] | None = None,
     ) -> None:
-        """Add columns, or change properties."""
+        """Add columns at the end, or change properties, as `FlussAdmin.alter_table` does."""
         changes = config_changes(_SET, set_properties) + config_changes(_REMOVE, remove_properties)
         call = self._calls.alter_table(self._path(table), changes, new_columns(add_columns), False)
         self._session.run(call)
@@ -160,8 +160,8 @@ class Database:
 
         `rows` is a dict for one row, an iterable of rows (dicts, or lists or tuples in column order), a pyarrow Table,
         RecordBatch or RecordBatchReader, or a pandas or polars DataFrame. A value that its column cannot hold is
-        refused; then nothing of a table or frame is written. Of iterables and readers, the rows before it are written,
-        and the error says which row it is. `on_extra_digits="truncate"` cuts off digits that a column cannot hold.
+        refused. Then no row of a table or DataFrame is written; of an iterable or reader, the rows before the refused
+        one are written, and the error names it. `on_extra_digits="truncate"` cuts off digits that a column cannot hold.
 
         >>> db.append("events", [{"id": 1, "name": "Alice"}, (2, "Bob")])
         """
@@ -170,9 +170,9 @@ class Database:
     def upsert(
         self, table: Table, rows: Rows, columns: Sequence[str] | None = None, *, on_extra_digits: ExtraDigits = "error"
     ) -> None:
-        """Insert rows of a primary-key table or replace those with the same key, and wait until they are durable.
+        """Insert rows into a primary-key table, or replace rows with the same key, and wait until they are durable.
 
-        `rows` and digits as for `append`. With `columns`, the key among them, only those are written; the others stay.
+        `rows` and `on_extra_digits` are as in `append`. `columns`, the key among them: write these, keep the others.
 
         >>> db.upsert("users", {"id": 1, "name": "Alice", "age": 30})
         >>> db.upsert("users", [(1, 31), (2, 20)], columns=["id", "age"])
@@ -180,16 +180,16 @@ class Database:
         self._write(UPSERT, table, rows, columns, on_extra_digits)
 
     def delete(self, table: Table, keys: Rows) -> None:
-        """Delete rows of a primary-key table by their keys, in the forms of `append`, and wait until it is durable.
+        """Delete rows of a primary-key table and wait until that is durable; `keys` has any form that `append` takes.
 
-        A table with an auto-increment column keeps its rows: no server takes deletes of that column.
+        Rows of a table with an auto-increment column cannot be deleted: no server supports it.
 
         >>> db.delete("users", [(2,), {"id": 3}])
         """
         self._write(DELETE, table, keys)
 
     def lookup(self, table: Table, key: Any, *, by: Sequence[str] | None = None) -> Any:
-        """The row of a primary-key table with this key as a dict, or None.
+        """The row of a primary-key table with this key, as a dict, or None if there is no such row.
 
         `key` is a dict, a list or tuple in the order of the primary key, or the value itself for a key of one column.
         With `by`, the first columns of the key (see `TableLookup.lookup_by`), the result is the list of matching rows.
@@ -226,9 +226,9 @@ class Database:
         limit: int | None = None,
         **lake: Any,
     ) -> pa.Table:
-        """All rows that a table has now; of a primary-key table its current rows.
+        """All current rows of a table; for a log table these are all rows that were appended so far.
 
-        The use of the table's lake can be controlled with `union`, `read_optimized`, `lake_snapshot` and `as_of`, see
+        `union`, `read_optimized`, `lake_snapshot` and `as_of` control the use of the table's lake; see
         `FlussTable.to_arrow`.
 
         >>> db.to_arrow("users", ["id", "age"], where=fluss.col("age") >= 18).to_pandas()
@@ -248,8 +248,8 @@ class Database:
     ) -> pa.Table:
         """All rows of a log table up to now, as a pyarrow Table.
 
-        `columns` by name, `where` a condition such as `col("id") >= 200`, `since` a time (milliseconds or an aware
-        datetime) to start from. With `on_bad_batch="skip"`, batches that cannot be read are skipped with a warning.
+        `where` is a condition such as `col("id") >= 200`, `since` the time to start from (milliseconds since 1970, or
+        an aware datetime). With `on_bad_batch="skip"`, batches that cannot be read are skipped with a warning.
 
         >>> db.scan("events", on_bad_batch="skip").to_pandas()
         """
@@ -257,7 +257,7 @@ class Database:
             return scanner.to_arrow()
 
     def head(self, table: Table, limit: int = 10, columns: Sequence[str] | None = None) -> pa.Table:
-        """A few of the newest rows of a table: up to `limit` from its first bucket that has rows."""
+        """A sample of a table: up to `limit` rows of its first bucket that has any, of a log table the newest ones."""
         opened = self._open(table)
         scan = opened.new_scan().limit(limit)
         if columns is not None:
@@ -284,7 +284,7 @@ class Database:
     ) -> Iterator[RecordBatch]:
         """Batches of a log table as they arrive, without end; stop iterating to stop reading.
 
-        Partitions that are created while it reads are found within a few seconds and read from their start.
+        Partitions that are created during the read are found within a few seconds and read from their start.
         """
         with import_lock:
             from fluss.api.base_scanner import core_of
@@ -298,7 +298,7 @@ class Database:
     # ---- life ----
 
     def close(self) -> None:
-        """Close the connection."""
+        """Send all appended rows, then close the connection."""
         close_blocking(self._connection)
 
     def __enter__(self) -> Database:
@@ -359,7 +359,7 @@ class Database:
 
     @contextlib.contextmanager
     def _keeping(self, table: Table) -> Iterator[None]:
-        """Drop what is cached for the table after an error: the table may have been recreated."""
+        """After an error in the block, drop the writers and lookupers of the table: it may have been recreated."""
         try:
             yield
         except FlussError:

@@ -1,4 +1,4 @@
-"""The parts of `Database`: cached writers and lookupers, rows in any form, new partitions."""
+"""The parts of `Database`: cached writers and lookupers, writes of rows in any form, and new partitions in `follow`."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ class Kept:
         self._forgotten = 0
 
     def get(self, path: TablePath, kind: str, columns: Sequence[str] | None, make: Callable[[], Any]) -> Any:
-        """The cached one, or a new one. `make` asks the server, so it is called without the lock."""
+        """The cached writer or lookuper, or a new one. `make` calls the server, so it runs without the lock."""
         key = (path, kind, None if columns is None else tuple(columns))
         with self._lock:
             known, forgotten = self._kept.get(key), self._forgotten
@@ -42,7 +42,7 @@ class Kept:
             return known
         made = make()
         with self._lock:
-            if forgotten != self._forgotten:  # perhaps this one: its table may have changed
+            if forgotten != self._forgotten:  # perhaps the entry of this table, which may have been recreated
                 return made
             if len(self._kept) >= MAX_KEPT_WRITERS_AND_LOOKUPERS:
                 self._kept.pop(next(iter(self._kept)))
@@ -141,7 +141,7 @@ def _has_more(value: Any, known: Sequence[str]) -> bool:
     if isinstance(value, (list, tuple)):
         return len(value) > len(known)
     if isinstance(value, pa.RecordBatchReader):
-        return False  # part of it may have been written
+        return False  # e.g. a generator: some of its rows may have been written already, so it cannot be repeated
     if isinstance(value, (pa.Table, pa.RecordBatch)):
         value = value.schema.names
     elif not isinstance(value, Mapping):
@@ -158,7 +158,7 @@ class PartitionWatch:
         self._next_look = time.monotonic() + PARTITION_LOOK_SECONDS
 
     def look(self) -> None:
-        """Ask when it is due, without waiting for the answer; subscribe once the answer is there."""
+        """If it is time, ask the server for partitions without waiting; subscribe to new ones once it has answered."""
         if not self._core.table.is_partitioned:
             return
         if self._asked is None:

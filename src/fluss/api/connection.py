@@ -15,7 +15,8 @@ from fluss.config import Config
 from fluss.model.paths import TablePath
 from fluss.values.basic import as_table_path
 
-# A close waits for every appended row. The writer itself gives up when its retries or time-outs are exhausted.
+# A close waits for the acknowledgement of every appended row, or until a writer gives up because its retries or
+# time-outs are exhausted.
 CLOSE_TIMEOUT_SECONDS = 600.0
 
 C = TypeVar("C", bound="BaseConnection")
@@ -53,7 +54,7 @@ class BaseConnection(EndsWithAnyBlock):
         return self._session.is_closed
 
     def get_admin(self) -> FlussAdmin:
-        """The admin calls. May also be awaited."""
+        """A `FlussAdmin` for the cluster. It may also be awaited, as in pyfluss."""
         self._session.check_open()
         return FlussAdmin(self._session)
 
@@ -83,23 +84,23 @@ class FlussConnection(BaseConnection):
         return FlussTable(self._session, await self._open_table(table_path))
 
     def close(self) -> Closing:
-        """Write all appended rows, then close. If it is not awaited, it blocks until it is done."""
+        """Send all appended rows, then close. Without `await`, the call blocks until that is done."""
         closing = Closing(self._session.close(), CLOSE_TIMEOUT_SECONDS)
         if not runs_in_event_loop():
             closing.wait()
         return closing
 
 
-# ---- for the rest of `api`, and for those that extend it ----
+# ---- for other modules of `api`, and for Spark, the lake and the commands ----
 
 
 def session_of(connection: BaseConnection) -> Session:
-    """The session of a connection, for `api` alone."""
+    """The client session behind a connection. Only for modules of `api`."""
     return connection._session
 
 
 def engine_of(connection: BaseConnection) -> Engine:
-    """The connection as Spark, the lake and the commands use it."""
+    """The internal interface of a connection that Spark, the lake and the commands use."""
     return Engine(connection._session)
 
 

@@ -1,7 +1,7 @@
 """`to_arrow()` of a table: all its current rows.
 
 A log table is read from its start to its latest offsets. A primary-key table is scanned bucket by bucket, each as of
-one moment; if the server has no SCAN_KV, its changelog is read instead. Rows that the table has in a lake are read too
+one moment; if the server has no SCAN_KV, the changelog is read instead. Rows that the table has in a lake are read too
 (`lake.reading.current_rows`). All coroutines here are awaited in the user's event loop.
 """
 
@@ -59,7 +59,7 @@ async def read_current(
 
 async def _read_log(session: Session, table: ClientTable, plan: ScanPlan) -> Any:
     scanner = AioLogScanner(session, table, replace(plan, limit=None), records=False)
-    leave_lake_out(scanner)  # the caller has decided that
+    leave_lake_out(scanner)  # the caller reads the lake itself, or does not want its rows
     async with scanner:
         await asyncio.get_running_loop().run_in_executor(None, scanner.subscribe_all)
         core = core_of(scanner)

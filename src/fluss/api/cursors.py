@@ -1,8 +1,9 @@
 """Named cursors: positions in the log of a table that the server stores for readers that cannot store them elsewhere.
 
-The protocol has no call for it, only one that stores offsets of producers under a name and never replaces them. So a
-cursor is two such entries that are written in turn, each deleted just before. Whenever a program dies, one of them is
-complete. The entry that expires later is the cursor. Coroutines run on the I/O thread.
+The protocol has no call for cursors. It only has one that stores offsets of a producer under a name and never replaces
+them. So a cursor consists of two such entries, which are written in turn; each is deleted just before it is written.
+Whenever a program dies, one of the two is complete. The entry that expires later is the valid one. Coroutines run on
+the I/O thread.
 """
 
 from __future__ import annotations
@@ -31,7 +32,7 @@ class _Entry(NamedTuple):
 
 
 class Cursor:
-    """One cursor of one table. It is for one writer: of two that move it at once, one may get error 63."""
+    """A named cursor of one table, for one program at a time: if two move it at once, one may get error 63."""
 
     def __init__(self, cluster: Cluster, table_id: int, name: str) -> None:
         self._cluster = cluster
@@ -53,10 +54,10 @@ class Cursor:
         return newest.offsets
 
     async def move(self, offsets: Mapping[TableBucket, int]) -> None:
-        """Move it. Requires permission to write the table: to the server it belongs to a producer."""
+        """Store new offsets. Requires permission to write the table, because the server takes them for a producer's."""
         for bucket, offset in offsets.items():
             if not isinstance(bucket, TableBucket) or bucket.table_id != self._table_id:
-                raise FlussError(f"a cursor of table id {self._table_id} must have TableBuckets of it, got {bucket!r}")
+                raise FlussError(f"cursor buckets must be TableBuckets of table id {self._table_id}, got {bucket!r}")
             if isinstance(offset, bool) or not isinstance(offset, int) or offset < 0:
                 raise FlussError(f"the offset of {bucket} must be an int >= 0, got {offset!r}")
         if self._older is None:
@@ -73,14 +74,14 @@ class Cursor:
         if answer.result != _CREATED:
             self._older = None
             raise FlussError(
-                f"cursor {self._name!r} was moved by another program at the same time, and is at its offsets or the "
+                f"cursor {self._name!r} was moved by another program at the same time, and has its offsets or the "
                 "previous ones: give each reader its own cursor, or move it again",
                 ErrorCode.INVALID_PRODUCER_ID_EXCEPTION,
             )
         self._older = 1 - number
 
     async def drop(self) -> None:
-        """Delete it; no error if it does not exist."""
+        """Delete the cursor. Does not raise if it does not exist."""
         await self.load()
         older = self._older or 0
         for number in (older, 1 - older):  # the current one last
@@ -94,7 +95,8 @@ class Cursor:
                 answer = await self._cluster.call_coordinator(ApiKey.GET_PRODUCER_OFFSETS, request, idempotent=True)
                 break
             except FlussError as error:
-                # Apache Fluss looks the file up and opens it later; another program may have replaced it in between.
+                # Apache Fluss looks up the file of the offsets first and opens it later. Another program may have
+                # replaced the file in between.
                 if attempt == READ_ATTEMPTS or OFFSETS_FILE_GONE not in error.message:
                     raise
         if not answer.HasField("producer_id"):
@@ -112,7 +114,7 @@ class Cursor:
         try:
             await self._cluster.call_coordinator(ApiKey.DELETE_PRODUCER_OFFSETS, request)
         except FlussError as error:
-            # Apache Fluss returns this, without a specific code, if another program has just deleted it.
+            # Apache Fluss returns this error, which has no code of its own, if another program deleted the entry first.
             if error.error_code != ErrorCode.UNKNOWN_SERVER_ERROR or ZOOKEEPER_GONE not in error.message:
                 raise
 

@@ -1,7 +1,7 @@
-"""Limit scans: some rows of one bucket with one request.
+"""Limit scans: read some rows of one bucket with one request.
 
-For a log table these are the last rows of the bucket: a server returns whole batches, so the rows are cut here. For a
-primary-key table they are the first current rows in key order; they have no offsets.
+For a log table these are the last rows of the bucket: a server returns whole batches, so the surplus rows are cut off
+here. For a primary-key table they are the first current rows in key order; they have no offsets.
 Creating a scanner sends nothing; the first read sends one request. After an error the scanner cannot be used again.
 """
 
@@ -31,7 +31,7 @@ from fluss.protocol import fluss_api_pb2 as pb
 from fluss.protocol.api_keys import ApiKey
 from fluss.values.basic import TableBucket
 
-# Rows of a primary-key table have no time of writing.
+# The timestamp of the current rows of a primary-key table, which do not record when they were written.
 NO_TIMESTAMP = -1
 
 
@@ -40,9 +40,11 @@ class BaseBatchScanner:
 
     def __init__(self, session: Session, table: ClientTable, plan: ScanPlan, bucket: TableBucket) -> None:
         if plan.limit is None:
-            raise FlussError("a bucket scan must have a limit: new_scan().limit(n).create_bucket_batch_scanner(b)")
+            raise FlussError("a bucket scan must have a limit; use new_scan().limit(n).create_bucket_batch_scanner(b)")
         if plan.predicate is not None:
-            raise FlussError("a filter cannot be combined with limit(): the server counts rows before it filters")
+            raise FlussError(
+                "a filter cannot be combined with limit(), because servers count rows before they filter; drop one"
+            )
         session.check_open()
         self._session = session
         self._table = table
@@ -64,14 +66,14 @@ class BaseBatchScanner:
         return spent
 
     def _told(self) -> RecordBatch | None:
-        """The rows that were found; skipped batches are reported first, in the user's thread."""
+        """Return the rows that were read, after reporting skipped batches in the user's thread."""
         while self._skipped:
             self._plan.on_skipped(self._skipped.popleft())
         found, self._found = self._found, None
         return found
 
     async def _answer(self) -> Any:
-        """Ask the leader; ask again if it has moved, as it does right after a table was created."""
+        """The answer of the bucket's leader; retries if the leader moves, as it may right after a table is created."""
         cluster, path = self._session.cluster, self._table.path
         request = pb.LimitScanRequest(
             table_id=self._bucket.table_id,
@@ -111,7 +113,7 @@ class BaseBatchScanner:
             records = records[walked.end :]
             if not len(records):
                 break
-            if offset < 0:  # the first batch is damaged: its own offset is the only information
+            if offset < 0:  # the first batch is damaged: the offset in its header is the only one known
                 offset = max(int.from_bytes(records[:8], "little", signed=True), 0)
             fault = walked.fault or f"{len(records)} bytes are not a whole batch"
             found = next_sound_batch(records, offset)
@@ -171,7 +173,10 @@ class BaseBatchScanner:
 
 
 class BatchScanner(BaseBatchScanner):
-    """The last rows of one bucket, read once; calls block."""
+    """Reads up to `limit` rows of one bucket, once. Calls block.
+
+    Of a log table it returns the last rows, of a primary-key table the first ones in key order.
+    """
 
     def next_batch(self) -> RecordBatch | None:
         """The rows on the first call, then None."""

@@ -1,4 +1,4 @@
-"""The blocking scanner of `fluss`: calls block the calling thread, even in a coroutine, as documented."""
+"""The blocking scanner of `fluss`: its calls block the calling thread, even in a coroutine."""
 
 from __future__ import annotations
 
@@ -9,12 +9,17 @@ from fluss.api.base_scanner import BaseLogScanner, pandas_of, polars_of
 from fluss.client.decode.materialize import ScanRecord
 from fluss.client.scan.records import RecordBatch, ScanRecords
 
-# How long an iteration waits at a time; it then waits again.
+# How long an iteration waits for rows in one poll; it polls again when none have arrived.
 ITERATION_POLL_MS = 60_000
 
 
 class LogScanner(BaseLogScanner):
-    """Reads a log as it grows: `subscribe`, then `poll` repeatedly, or `to_arrow` for all rows there are now."""
+    """Reads a log as it grows: `subscribe`, then `poll` repeatedly, or `to_arrow` for all rows up to now.
+
+    >>> scanner = await table.new_scan().create_record_batch_log_scanner()   # doctest: +SKIP
+    >>> scanner.subscribe_all()                                               # doctest: +SKIP
+    >>> rows = scanner.to_arrow()                                             # doctest: +SKIP
+    """
 
     def poll(self, timeout_ms: int) -> ScanRecords:
         """Records that are available, or the first to arrive within `timeout_ms`; empty if none do."""
@@ -36,7 +41,7 @@ class LogScanner(BaseLogScanner):
         return self._table_of([rows.rows for rows in self._core.poll(None, timeout_ms)])
 
     def to_arrow(self) -> Any:
-        """Everything from the current positions up to the offsets that are the latest now, as a `pyarrow.Table`.
+        """All rows from the current positions up to the latest offsets at the time of the call, as a `pyarrow.Table`.
 
         Rows that have expired from the log are read from the lake of the table. If the call fails or is interrupted,
         the positions are restored: calling it again loses nothing.

@@ -1,4 +1,4 @@
-"""`TableLookup`, `Lookuper`, `PrefixLookuper`: rows of a primary-key table by key.
+"""`TableLookup`, `Lookuper` and `PrefixLookuper`, which look up rows of a primary-key table by key.
 
 Everything here may be used by several event loops and threads at once; a lookuper is immutable. Requests are shared
 by all lookupers of a connection, see `client.keys.lookup_queue`.
@@ -32,7 +32,7 @@ _queues: weakref.WeakKeyDictionary[Session, dict[tuple[int, bool, bool], LookupQ
 
 
 def has_other_partitions(table: ClientTable) -> bool:
-    """True if partitions that are not in Fluss may be in a lake."""
+    """True if the lake of a table may have partitions that no longer exist in Fluss."""
     return table.has_lake and table.is_partitioned
 
 
@@ -72,7 +72,7 @@ class _BaseLookuper:
             self._lake = LakeRows(TableAccess(Engine(session), table), keys)
 
     async def _value(self, key: Any) -> Any:
-        """The server's value for a key; None if it cannot have one."""
+        """The stored bytes that the server has for a key; None if no row can have this key."""
         self._session.check_open()
         place, encoded = self._keys.one(key)
         if place is None:
@@ -100,7 +100,7 @@ class Lookuper(_BaseLookuper):
     """Looks up rows by primary key. Many tasks may use one lookuper at the same time."""
 
     async def lookup(self, pk: Any) -> dict[str, Any] | None:
-        """The row with this primary key as a dict, or None.
+        """The row with this primary key as a dict, or None if there is no such row.
 
         `pk` is a dict by column name, a list or tuple in the order of the primary key (partition columns included), or
         the value itself when the key is one column.
@@ -161,13 +161,15 @@ class TablePrefixLookup:
 
     def __init__(self, session: Session, table: ClientTable, column_names: Sequence[str]) -> None:
         if isinstance(column_names, str):
-            raise FlussError(f"lookup_by takes a list of column names, got the string {column_names!r}")
+            raise FlussError(
+                f"lookup_by takes a list of column names, got the string {column_names!r}; write [{column_names!r}]"
+            )
         self._session = session
         self._table = table
         self._reader = prefix_reader(table, list(column_names), session.config.bucket_hash)
 
     def create_lookuper(self) -> PrefixLookuper:
-        """A lookuper by prefix."""
+        """A lookuper for rows whose primary key starts with the values of the chosen columns."""
         return PrefixLookuper(self._session, self._table, self._reader, by_prefix=True)
 
     def __repr__(self) -> str:
@@ -187,9 +189,12 @@ class TableLookup(Lookuper):
         super().__init__(session, table, keys, by_prefix=False)
 
     def create_lookuper(self) -> Lookuper:
-        """A lookuper by primary key."""
+        """A lookuper for single rows by their whole primary key."""
         return Lookuper(self._session, self._table, self._keys, by_prefix=False)
 
     def lookup_by(self, column_names: Sequence[str]) -> TablePrefixLookup:
-        """Look up by the first columns of the key: the partition keys, if any, and the bucket keys, in that order."""
+        """Look up by the first columns of the key: the partition keys, if any, and the bucket keys, in that order.
+
+        >>> lookuper = table.new_lookup().lookup_by(["device"]).create_lookuper()   # doctest: +SKIP
+        """
         return TablePrefixLookup(self._session, self._table, column_names)

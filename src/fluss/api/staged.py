@@ -11,9 +11,9 @@ counts them. A batch id is committed at most once: a driver that repeats a batch
 is still alive, gets False and its rows are dropped. Each task attempt stages on its own. Only the attempts named in
 the commit count, so a task may be retried or run twice.
 
-For log tables of this project's server (`supports_staging`). All calls block the calling thread and have a deadline;
-none may be made in a coroutine's thread. Every request is retried over lost connections and restarts of the server
-until the deadline, and the server recognises repeated ones.
+Only log tables of this project's server have staged appends (`supports_staging`). All calls block the calling thread
+and have a deadline; none may be made in the thread of an event loop. Every request is retried over lost connections and
+restarts of the server until the deadline, and the server recognises repeated requests.
 """
 
 from __future__ import annotations
@@ -102,8 +102,8 @@ class StagedAppender(EndsWithBlock):
     def write_arrow_batch(self, batch: pa.RecordBatch) -> None:
         """Stage all rows of a record batch, of any partition and bucket.
 
-        Returns at once unless `writer.buffer.memory-size` bytes are in flight; then it waits for room. Raises the
-        error of earlier rows that could not be staged: the attempt has failed then.
+        Returns at once, or waits for room while `writer.buffer.memory-size` bytes are in flight. If earlier rows could
+        not be staged, raises their error: the attempt has failed.
         """
         self._stage(lambda: [self._form.batch(batch)])
 
@@ -143,7 +143,7 @@ class StagedAppender(EndsWithBlock):
         )
 
     def abort(self) -> None:
-        """Give up: staged rows are removed if the server can be reached now, otherwise they expire there."""
+        """Give up the attempt. Its staged rows are removed if the server can be reached now; otherwise they expire."""
         if self._is_over:
             return
         error = FlussError("the staged attempt was aborted")
@@ -183,12 +183,13 @@ def commit_staged(
 ) -> bool:
     """Add the rows of these attempts to the table, once; return when they can be read.
 
-    True: committed by this call. False: this batch id or a later one of the transaction was committed earlier; the
-    attempts are dropped, and the committed rows can be read. Attempts of a bucket are appended in the order given.
+    Returns True if this call committed the batch, and False if this batch id or a later one of the transaction was
+    committed earlier; then the attempts are dropped, and the rows that were committed can be read. Attempts of a bucket
+    are appended in the order given.
 
-    Raises `FlussError`: 33 if rows are no longer staged (aborted, expired, lost in a power cut), 7 or 36 if the table
-    or a partition was dropped; nothing is committed then. 25 if it took too long: the batch may still be committed,
-    and the server completes it; commit again to find out.
+    Raises `FlussError` 33 if rows are no longer staged (aborted, expired, lost in a power cut), and 7 or 36 if the
+    table or a partition was dropped; nothing is committed then. Code 25 means that it took too long: the server may
+    still complete the commit; call this again to find out.
 
     >>> commit_staged(table, "query-7", 3, attempts)      # doctest: +SKIP
     True
@@ -248,7 +249,7 @@ def last_committed(table: BaseTable, transaction: str, timeout_seconds: float = 
 
 
 def supports_staging(connection: BaseConnection, timeout_seconds: float = 60.0) -> bool:
-    """True if the server has staged appends: this project's server does, Apache Fluss does not."""
+    """True if the server has staged appends: this project's server has them, Apache Fluss does not."""
     session = session_of(connection)
     return session.run(commit_calls.is_supported(session.cluster), timeout_seconds)
 
@@ -265,7 +266,7 @@ def _check_identity(table: Any, transaction: Any, batch_id: Any) -> None:
     if not isinstance(table, BaseTable):
         raise FlussError(f"table must be a FlussTable, got {type(table).__name__}")
     if table.has_primary_key():
-        raise FlussError(f"table {table.table_path} has a primary key: staged appends are for log tables")
+        raise FlussError(f"table {table.table_path} has a primary key, but staged appends require a log table")
     if not isinstance(transaction, str) or not 1 <= len(transaction.encode()) <= MAX_TRANSACTION_NAME_BYTES:
         raise FlussError(
             f"transaction must be a string of 1 to {MAX_TRANSACTION_NAME_BYTES} bytes, got {transaction!r:.100}",

@@ -1,4 +1,4 @@
-"""`FlussTable` and its builders: from a table to writers and scanners.
+"""`FlussTable`, and the builders that create its writers and scanners.
 
 Builders hold no connection state. `TableScan` is immutable, so a partly configured scan can be kept and used several
 times. Writers and scanners are imported when they are created: a program that only writes loads no scanner.
@@ -66,7 +66,7 @@ class BaseTable:
         return new_upsert(self._session, self._table, columns)
 
     def new_lookup(self) -> TableLookup:
-        """A builder for lookups by key, which is also a lookuper itself. For primary-key tables."""
+        """A builder for lookups by key, which is also a lookuper itself. Only for primary-key tables."""
         with import_lock:
             from fluss.api.lookup import TableLookup
 
@@ -85,18 +85,18 @@ class BaseTable:
     ) -> pa.Table:
         """All current rows of the table, as a `pyarrow.Table`.
 
-        A log table is read from its start to its latest offsets; for a primary-key table the result is its current
-        rows, each bucket as of one moment. Rows that have expired from Fluss are read from the lake of the table.
+        A log table is read from its start to its latest offsets. Of a primary-key table, each bucket is read as of one
+        moment. Rows that have expired from Fluss are read from the lake of the table.
 
         Args:
             columns: the columns to read, by name.
             filter: a condition such as `col("id") >= 200`.
-            limit: the largest number of rows.
-            union: True merges lake and log even if the live rows of a primary-key table would be enough; False reads
+            limit: the largest number of rows to return.
+            union: True merges lake and log even if Fluss alone has all current rows of a primary-key table; False reads
                 nothing from the lake.
-            read_optimized: read the lake only, up to its newest snapshot.
-            lake_snapshot: the lake as it was at this snapshot, by id.
-            as_of: the lake as it was at a time: milliseconds since 1970, or an aware datetime.
+            read_optimized: True reads only the newest snapshot of the lake.
+            lake_snapshot: the id of a snapshot; only this snapshot of the lake is read.
+            as_of: reads only the lake, as it was at a time: milliseconds since 1970, or an aware datetime.
 
         >>> await table.to_arrow(["id"], filter=col("id") >= 200)
         >>> await table.to_arrow(as_of=datetime.now(timezone.utc) - timedelta(days=1))
@@ -131,15 +131,15 @@ class BaseTable:
 
     @property
     def arrow_schema(self) -> pa.Schema:
-        """The Arrow schema of unprojected scans."""
+        """The Arrow schema of scans that read all columns."""
         return to_arrow_schema(self._table.schema)
 
     def get_table_info(self) -> TableInfo:
-        """The description of the table as of when it was opened."""
+        """The description of the table at the time when it was opened."""
         return TableInfo(self._table)
 
     def get_table_path(self) -> TablePath:
-        """Database and name."""
+        """The database and the name of the table."""
         return as_table_path(self._table.path)
 
     @property
@@ -163,7 +163,7 @@ class FlussTable(BaseTable):
     """A table of a connection; obtained with `await conn.get_table(path)`."""
 
     def new_scan(self) -> TableScan:
-        """A builder for scanners."""
+        """A builder for scanners: choose columns, filter or limit, then create the scanner."""
         return TableScan(self._session, self._table)
 
 
@@ -216,7 +216,7 @@ class BaseTableScan:
     def filter(self: S, predicate: Predicate) -> S:
         """Read only rows that satisfy a condition, e.g. `col("id") >= 200`; the server skips batches where it can.
 
-        Called again, rows must satisfy both conditions.
+        After a second call, rows must satisfy both conditions.
         """
         with import_lock:
             from fluss.values.predicates import checked_predicate
@@ -225,21 +225,21 @@ class BaseTableScan:
         return self._with(predicate=added if before is None else before & added)
 
     def limit(self: S, n: int) -> S:
-        """At most this many rows; for `create_bucket_batch_scanner`."""
+        """Read at most `n` rows. Only `create_bucket_batch_scanner` supports it."""
         if isinstance(n, bool) or not isinstance(n, int) or n <= 0:
             raise FlussError(f"limit must be an int greater than 0, got {n!r}")
         return self._with(limit=n)
 
     def with_fixed_schema(self: S, fixed_schema: bool) -> S:
-        """If true (the default), batches of older schemas are converted to the table's current columns."""
+        """Set whether batches of older schemas are converted to the table's current columns, as they are by default."""
         return self._with(fixed_schema=bool(fixed_schema))
 
     def on_bad_batch(self: S, on_bad_batch: str, callback: Callable[[BadBatch], None] | None = None) -> S:
         """Set what happens at a batch that cannot be read, e.g. because another client wrote values out of range.
 
         `"error"` (the default) raises code 14 with bucket and offsets, again with every poll. `"skip"` continues after
-        it: `callback` is called with every `BadBatch` that was skipped, by the thread that polls; without a callback,
-        each is a warning in the log (`fluss.client.scanner`).
+        the batch: the thread that polls calls `callback` with a `BadBatch` for every one that was skipped; without a
+        callback, each is logged as a warning (logger `fluss.client.scanner`).
 
         >>> skipped = []
         >>> scanner = await table.new_scan().on_bad_batch("skip", skipped.append).create_log_scanner()
@@ -258,7 +258,7 @@ class BaseTableScan:
             if isinstance(index, bool) or not isinstance(index, int) or not 0 <= index < count:
                 raise FlussError(f"columns of table {self._table.path} are 0 to {count - 1}, got {index!r}")
         if not indices:
-            raise FlussError("a projection must have at least one column")
+            raise FlussError(f"a projection of table {self._table.path} must have at least one column, got none")
         if len(set(indices)) != len(indices):
             raise FlussError(f"a projection must not have duplicate columns, got {list(indices)}")
         return tuple(indices)
@@ -274,7 +274,10 @@ class BaseTableScan:
     def _check_log_scan(self) -> None:
         self._session.check_open()
         if self._plan.limit is not None:
-            raise FlussError("limit() cannot be used with a log scanner; use create_bucket_batch_scanner(bucket)")
+            limit = self._plan.limit
+            raise FlussError(
+                f"limit({limit}) cannot be used with a log scanner; use create_bucket_batch_scanner(bucket)"
+            )
 
     def __repr__(self) -> str:
         columns = "all columns"
@@ -290,7 +293,7 @@ class TableScan(BaseTableScan):
     """Builder for scanners; each method returns a new builder."""
 
     async def create_log_scanner(self) -> LogScanner:
-        """A scanner of records, for `poll()`."""
+        """A scanner of records with their offsets and change types, for `poll()`."""
         return self._log_scanner(records=True)
 
     async def create_record_batch_log_scanner(self) -> LogScanner:
@@ -302,7 +305,7 @@ class TableScan(BaseTableScan):
         return self._log_scanner(records=False)
 
     def create_bucket_batch_scanner(self, bucket: paths.TableBucket) -> BatchScanner:
-        """A scanner of the last rows of one bucket; needs `limit()`."""
+        """A scanner of up to `limit(n)` rows of one bucket: a log's last ones, a primary-key table's first by key."""
         with import_lock:
             from fluss.api.limit_scan import BatchScanner
 
@@ -317,17 +320,17 @@ class TableScan(BaseTableScan):
 
 
 def access_of(table: BaseTable) -> TableAccess:
-    """The table as Spark and the lake read it."""
+    """The internal interface of a table that Spark and the lake use."""
     return TableAccess(Engine(table._session), table._table)
 
 
 def parts_of(table: BaseTable) -> tuple[Session, ClientTable]:
-    """The session and the description of a table, for `api` alone."""
+    """The client session and the description of a table. Only for modules of `api`."""
     return table._session, table._table
 
 
 def cursor_of(table: BaseTable, name: str) -> Cursor:
-    """A named place in the log of a table."""
+    """The cursor of a table with this name; it need not exist yet."""
     with import_lock:
         from fluss.api.cursors import Cursor
 
@@ -348,6 +351,6 @@ def check_bucket(table: ClientTable, bucket: paths.TableBucket) -> TableBucket:
     if not 0 <= bucket.bucket_id < table.bucket_count:
         raise FlussError(f"buckets of table {table.path} are 0 to {table.bucket_count - 1}, got {bucket.bucket_id}")
     if (bucket.partition_id is None) == table.is_partitioned:
-        wanted = "must have a" if table.is_partitioned else "must not have a"
-        raise FlussError(f"table {table.path}: a bucket {wanted} partition id, got {bucket}")
+        wanted = "is partitioned: its buckets must have a" if table.is_partitioned else "has no partitions: drop the"
+        raise FlussError(f"table {table.path} {wanted} partition id, got {bucket}")
     return TableBucket.with_partition(*bucket)

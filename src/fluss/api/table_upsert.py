@@ -1,8 +1,9 @@
 """`TableUpsert`: the builder of upsert writers, which is also a writer itself.
 
-Documents of different releases write to `table.new_upsert()` directly or to `table.new_upsert().create_writer()`; both
-work. A builder becomes a writer of its own with its first write, and each `create_writer()` makes another one. As in
-pyfluss, whole rows cannot be written if the server assigns a column; writing to the builder itself leaves it out.
+Depending on the release, the documents of Apache Fluss write to `table.new_upsert()` directly or to
+`table.new_upsert().create_writer()`; both work. A builder becomes a writer of its own with its first write, and each
+`create_writer()` makes another one. As in pyfluss, `create_writer()` refuses whole rows of a table with a column whose
+values the server assigns; a write to the builder itself omits that column.
 """
 
 from __future__ import annotations
@@ -25,7 +26,7 @@ class TableUpsert(UpsertWriter):
         super().__init__(session, table, targets)
 
     def _check_columns(self) -> None:
-        """No check here: `create_writer()` or the first write does it, as in pyfluss, when the columns are known."""
+        """Check nothing here: as in pyfluss, `create_writer()` or the first write checks the columns."""
 
     def partial_update_by_name(self, columns: Sequence[str] | None) -> TableUpsert:
         """A builder for writers of only these columns, the primary key among them; None means all columns.
@@ -38,7 +39,7 @@ class TableUpsert(UpsertWriter):
     def partial_update_by_index(
         self, indices: Sequence[int] | None = None, *, column_indices: Sequence[int] | None = None
     ) -> TableUpsert:
-        """Like `partial_update_by_name`, by position. Documents say `indices`, pyfluss `column_indices`."""
+        """`partial_update_by_name` by position. Documents call the parameter `indices`, pyfluss `column_indices`."""
         if indices is not None and column_indices is not None:
             raise FlussError("indices and column_indices are the same parameter; pass only one of them")
         positions = column_indices if indices is None else indices
@@ -51,8 +52,8 @@ class TableUpsert(UpsertWriter):
         A table with an auto-increment column has no writer of whole rows: name the columns to write.
 
         Digits of a second or of a decimal that a column cannot hold are refused; `on_extra_digits="truncate"` cuts them
-        off, towards the past and the smaller number. Digits of the primary key are never cut off: two rows could
-        become one.
+        off, rounding towards the past and the smaller number. Digits of the primary key are never cut off: two rows
+        could become one.
 
         >>> writer = table.new_upsert().partial_update_by_name(["name", "region"]).create_writer()
         >>> writer = table.new_upsert().create_writer(on_extra_digits="truncate")   # doctest: +SKIP
@@ -75,7 +76,7 @@ def lenient_writer(builder: TableUpsert, on_extra_digits: ExtraDigits) -> Upsert
 
 
 def new_upsert(session: Session, table: ClientTable, columns: Sequence[str] | None) -> TableUpsert:
-    """A builder; given columns are checked."""
+    """A builder of upsert writers; if `columns` are given, they are checked now."""
     builder = TableUpsert(session, table)
     if columns is None:
         return builder

@@ -1,4 +1,4 @@
-"""The buffer types that the codecs accept: everything that `struct` can read without a copy."""
+"""The types of buffers that the codecs accept: those that `struct` can read without a copy."""
 
 from __future__ import annotations
 

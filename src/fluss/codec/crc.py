@@ -18,7 +18,7 @@ def crc32c(buffer: ReadableBuffer, start: int = 0, end: int | None = None) -> in
     """
     stop = len(buffer) if end is None else end
     if stop == start:
-        return 0  # numpy rejects an empty window at the very end of a buffer
+        return 0  # numpy rejects an empty range at the end of a buffer
     # The library takes bytes and arrays but not memoryviews: an array passes a slice without a copy.
     return int(google_crc32c.value(np.frombuffer(buffer, np.uint8, stop - start, start)))
 

@@ -36,7 +36,7 @@ _WITH_DELIMITER = frozenset({"listagg", "string_agg"})
 
 
 def normalized_function(node: object) -> dict[str, Any] | None:
-    """The stored form of an `agg_function` object; None for an unknown function, which readers ignore."""
+    """The form in which an `agg_function` JSON object is stored; None for an unknown function, which readers ignore."""
     if not isinstance(node, Mapping) or not isinstance(node.get("type"), str):
         return None
     name = node["type"].lower().replace("-", "_")
@@ -57,7 +57,7 @@ def broken_function_rule(function: Mapping[str, Any], data_type: DataType) -> st
         return f"function {name} does not accept type {data_type}; it accepts {', '.join(sorted(roots))}"
     for key, value in function.get("parameters", {}).items():
         if name not in _WITH_DELIMITER or key != DELIMITER_PARAMETER:
-            return f"function {name} has no parameter {key!r}"
+            return f"function {name} has no parameter {key!r}; remove it"
         if not value:
             return f"parameter {DELIMITER_PARAMETER!r} of function {name} must not be empty"
     return None

@@ -1,8 +1,8 @@
 """Table and database descriptors and their JSON form.
 
-Reading checks everything that depends on the document alone: the schema, partition keys, bucket keys.
-Broken rules are ValueErrors; the server turns them into code 15. Rules about properties and cluster limits live in
-the coordinator.
+The functions that read JSON check everything that depends on the document alone: the schema, partition keys, bucket
+keys. They raise ValueErrors, which the server turns into code 15. Rules about properties and cluster limits are in the
+coordinator.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from fluss.model.schema import Schema, schema_from_json, schema_to_json
 
 @dataclass(frozen=True)
 class TableDescriptor:
-    """The definition of a table, as given by a user. Treat the maps as read-only."""
+    """The definition of a table, as given by a user. Do not change its dicts."""
 
     schema: Schema
     comment: str | None = None
@@ -45,7 +45,7 @@ class TableDescriptor:
 
 @dataclass(frozen=True)
 class DatabaseDescriptor:
-    """The definition of a database, as given by a user. Treat the map as read-only."""
+    """The definition of a database, as given by a user. Do not change its dict."""
 
     comment: str | None = None
     custom_properties: Mapping[str, str] = field(default_factory=dict)
@@ -61,17 +61,17 @@ def load_json(document: bytes | str) -> object:
     try:
         return json.loads(document, parse_constant=_refuse_constant)
     except RecursionError:
-        raise ValueError("the JSON document is nested too deeply") from None
+        raise ValueError(f"the JSON document of {len(document)} characters is nested too deeply to be read") from None
     except ValueError as error:
         raise ValueError(f"not a JSON document: {error}") from None
 
 
 def _refuse_constant(name: str) -> object:
-    raise ValueError(f"{name} is not allowed in JSON")
+    raise ValueError(f"{name} is not allowed in JSON; use a number or a string")
 
 
 def table_descriptor_to_json(descriptor: TableDescriptor) -> dict[str, Any]:
-    """The JSON object of a table descriptor; keys that readers require are always present."""
+    """The JSON object of a table descriptor. Keys that Apache Fluss requires are present even if they are empty."""
     out: dict[str, Any] = {"version": 1, "schema": schema_to_json(descriptor.schema)}
     if descriptor.comment is not None:
         out["comment"] = descriptor.comment
@@ -129,20 +129,21 @@ def _with_known_functions(schema: Schema) -> Schema:
 def _with_checked_keys(descriptor: TableDescriptor) -> TableDescriptor:
     """Check partition and bucket keys against the schema; fill in the bucket keys of a primary-key table."""
     schema = descriptor.schema
+    columns = ", ".join(schema.column_names)
     _check_distinct("partition key", descriptor.partition_keys)
     _check_distinct("bucket key", descriptor.bucket_keys)
     for name in descriptor.partition_keys:
         if name not in schema:
-            raise ValueError(f"partition key {name!r} is not a column of the table")
+            raise ValueError(f"partition key {name!r} is not a column of the table; its columns are {columns}")
         if schema.primary_key and name not in schema.primary_key:
             raise ValueError(
                 f"partition key {name!r} must be part of the primary key ({', '.join(schema.primary_key)})"
             )
     for name in descriptor.bucket_keys:
         if name not in schema:
-            raise ValueError(f"bucket key {name!r} is not a column of the table")
+            raise ValueError(f"bucket key {name!r} is not a column of the table; its columns are {columns}")
         if name in descriptor.partition_keys:
-            raise ValueError(f"bucket key {name!r} must not also be a partition key")
+            raise ValueError(f"bucket key {name!r} must not be a partition key as well; remove it from one of the two")
         if schema.primary_key and name not in schema.primary_key:
             raise ValueError(f"bucket key {name!r} must be part of the primary key ({', '.join(schema.primary_key)})")
     if not schema.primary_key or descriptor.bucket_keys:
@@ -158,7 +159,7 @@ def _with_checked_keys(descriptor: TableDescriptor) -> TableDescriptor:
 def _check_distinct(what: str, names: Sequence[str]) -> None:
     for index, name in enumerate(names):
         if name in names[:index]:
-            raise ValueError(f"duplicate {what} {name!r}")
+            raise ValueError(f"duplicate {what} {name!r}; name it once")
 
 
 def _json_object(node: object, what: str) -> Mapping[str, Any]:
@@ -193,7 +194,7 @@ def _names(node: Mapping[str, Any], key: str) -> list[str]:
 
 
 def _text_map(node: Mapping[str, Any], key: str) -> dict[str, str]:
-    """A map of strings. Numbers and booleans become their JSON text, as in the reference."""
+    """The dict of strings under `key`. Numbers and booleans become their JSON text, as in Apache Fluss."""
     value = node.get(key)
     if value is None:
         return {}

@@ -1,7 +1,7 @@
-"""Versions of formats: data written by a later version of this program is refused, with the same message everywhere.
+"""The check of format versions: data that a later version of this program wrote is refused, always with one message.
 
-Every reader of a document or file with a version calls `refuse_newer` before it looks at anything else in it. Data
-without a version is version 1. docs/durability.md has the promises.
+Every reader of a document or file with a version calls `refuse_newer` before it reads anything else in it. Data without
+a version number has version 1. docs/durability.md states which versions can be read.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ WHAT_TO_DO = "use the version of flusspy that wrote it, or a newer one"
 
 
 def refuse_newer(what: str, found: object, known: int, error_code: int = ErrorCode.STORAGE_EXCEPTION) -> None:
-    """Raise FlussError if `found` is a version above `known`. The caller handles values that are not a version.
+    """Raise FlussError if the version `found` is above `known`. A `found` that is not an int is left to the caller.
 
     >>> refuse_newer("catalog /data/catalog.sqlite", 1, 1)
     >>> refuse_newer("catalog /data/catalog.sqlite", 3, 1)

@@ -7,9 +7,9 @@ import re
 from fluss.errors import ErrorCode, FlussError
 
 MAX_NAME_LENGTH_CHARACTERS = 200
-# The part of a partition's name that goes into the names of its directories.
+# The longest part of a partition's name that is used in the names of its directories.
 DIRECTORY_NAME_LIMIT_CHARACTERS = 200
-# With the id of a table added, it is the id of a producer.
+# A cursor is stored under the id of a producer, which consists of this name and the id of the table.
 MAX_CURSOR_NAME_CHARACTERS = 160
 INTERNAL_NAME_PREFIX = "__"
 PARTITION_NAME_SEPARATOR = "$"
@@ -26,7 +26,7 @@ _ALLOWED_TEXT = "ASCII letters, digits, '_' and '-'"
 
 
 def broken_name_rule(name: str, *, internal_prefix_allowed: bool = False) -> str | None:
-    """The rule that `name` breaks, as the end of a sentence, or None for a good name."""
+    """The rule that `name` breaks, as the second half of an error message; None if the name is allowed."""
     if not name:
         return "it is empty"
     if name in (".", ".."):
@@ -67,7 +67,8 @@ def check_cursor_name(name: str) -> None:
         raise FlussError(f"a cursor name must be a string, got {name!r}")
     _check("cursor name", name, ErrorCode.CLIENT_ERROR, internal_prefix_allowed=True)
     if len(name) > MAX_CURSOR_NAME_CHARACTERS:
-        raise FlussError(f"cursor name {name!r} must have at most {MAX_CURSOR_NAME_CHARACTERS} characters")
+        limit = MAX_CURSOR_NAME_CHARACTERS
+        raise FlussError(f"cursor name {name!r} must have at most {limit} characters, got {len(name)}")
 
 
 def _check(what: str, name: str, code: ErrorCode, internal_prefix_allowed: bool = False) -> None:

@@ -1,9 +1,9 @@
-"""Constants about the offsets of a log."""
+"""The size of a gap in the offsets of a log."""
 
 from __future__ import annotations
 
 MIN_LOST_OFFSETS = 1 << 16
-"""The least number of offsets without rows that a server leaves, if any, after it may have lost rows.
+"""If a server skips offsets because it may have lost rows, it skips at least this many.
 
-It lets a client that asks for the row count and then for the offsets tell new rows from a gap.
+A client that asks for the number of rows and then for the offsets can so distinguish a gap from new rows.
 """

@@ -1,7 +1,7 @@
 """Parsers of option values: durations, memory sizes, booleans, numbers and enumerations.
 
-Every function takes a string as a user wrote it and raises a ValueError that says what is wrong with it. Table
-properties and server options share these rules.
+Every function takes a string as a user wrote it and raises a ValueError that states what is wrong with it. Table
+properties, server options and client options share these functions.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ _DURATION_UNITS: dict[str, int] = {
         (("min", "m", "minute", "minutes"), 60_000_000_000),
         (("s", "sec", "secs", "second", "seconds"), 1_000_000_000),
         (("ms", "milli", "millis", "millisecond", "milliseconds"), 1_000_000),
-        # Both code points of the micro sign are in use.
+        # The micro sign and the Greek letter mu look alike, and both are used.
         (("\u00b5s", "\u03bcs", "micro", "micros", "microsecond", "microseconds"), 1_000),
         (("ns", "nano", "nanos", "nanosecond", "nanoseconds"), 1),
     )
@@ -52,7 +52,7 @@ def _split(text: str, what: str) -> tuple[int, str]:
 
 
 def parse_duration_ms(text: str) -> int:
-    """Milliseconds of a duration such as `7 d` or `100ms`; parts below a millisecond are cut off.
+    """The number of milliseconds of a duration such as `7 d` or `100ms`; fractions of a millisecond are cut off.
 
     >>> parse_duration_ms("3 min")
     180000
@@ -64,12 +64,12 @@ def parse_duration_ms(text: str) -> int:
         raise ValueError(f"duration {text!r} has the unknown unit {unit!r}; use one of d, h, min, s, ms, ns")
     milliseconds = number * _DURATION_UNITS[unit] // _NANOSECONDS_PER_MILLISECOND
     if milliseconds > INT64_MAX:
-        raise ValueError(f"duration {text!r} is too long")
+        raise ValueError(f"duration {text!r} is too long; the longest is {INT64_MAX} ms")
     return milliseconds
 
 
 def parse_memory_size(text: str) -> int:
-    """Bytes of a size such as `64mb`; units are powers of 1024, a bare number counts bytes.
+    """The number of bytes of a size such as `64mb`. Units are powers of 1024; a number without a unit counts bytes.
 
     >>> parse_memory_size("4k")
     4096
@@ -79,12 +79,12 @@ def parse_memory_size(text: str) -> int:
         raise ValueError(f"memory size {text!r} has the unknown unit {unit!r}; use one of b, kb, mb, gb, tb")
     size = number * _MEMORY_UNITS[unit]
     if size > INT64_MAX:
-        raise ValueError(f"memory size {text!r} is too large")
+        raise ValueError(f"memory size {text!r} is too large; the largest is {INT64_MAX} bytes")
     return size
 
 
 def parse_boolean(text: str) -> bool:
-    """`true` or `false` in any case."""
+    """Parse `true` or `false`, in any case."""
     lowered = text.lower()
     if lowered not in ("true", "false"):
         raise ValueError(f"{text!r} is not a boolean; use true or false")
@@ -92,18 +92,18 @@ def parse_boolean(text: str) -> bool:
 
 
 def parse_int(text: str) -> int:
-    """A whole number of 32 bits."""
+    """Parse a whole number of 32 bits."""
     return _whole_number(text, INT32_MAX)
 
 
 def parse_long(text: str) -> int:
-    """A whole number of 64 bits."""
+    """Parse a whole number of 64 bits."""
     return _whole_number(text, INT64_MAX)
 
 
 def _whole_number(text: str, highest: int) -> int:
     if re.fullmatch(r"[+-]?[0-9]+", text) is None:
-        raise ValueError(f"{text!r} is not a whole number")
+        raise ValueError(f"{text!r} is not a whole number; use digits only, such as 4")
     number = int(text)
     if not -highest - 1 <= number <= highest:
         raise ValueError(f"{text!r} is out of range; the largest value is {highest}")
@@ -111,7 +111,7 @@ def _whole_number(text: str, highest: int) -> int:
 
 
 def parse_text(text: str) -> str:
-    """Any string, unchanged."""
+    """Return the string unchanged: every string is allowed."""
     return text
 
 
@@ -123,6 +123,6 @@ def enum_parser(values: Sequence[str]) -> Callable[[str], str]:
         try:
             return by_lower[text.lower()]
         except KeyError:
-            raise ValueError(f"{text!r} is not one of {', '.join(values)}") from None
+            raise ValueError(f"{text!r} is not allowed; use one of {', '.join(values)}") from None
 
     return parse

@@ -9,7 +9,7 @@ from typing import NamedTuple
 
 @dataclass(frozen=True, order=True)
 class TablePath:
-    """Database and table name.
+    """The database and the name of a table.
 
     >>> str(TablePath("fluss", "events"))
     'fluss.events'
@@ -24,7 +24,7 @@ class TablePath:
 
 @dataclass(frozen=True, order=True)
 class PhysicalTablePath:
-    """A table, or one partition of it."""
+    """The path of a table, or of one of its partitions."""
 
     table_path: TablePath
     partition_name: str | None = None
@@ -34,7 +34,7 @@ class PhysicalTablePath:
 
 
 class TableBucket(NamedTuple):
-    """One bucket of a table or partition; `partition_id` is None for plain tables."""
+    """One bucket of a table or partition; `partition_id` is None if the table has no partitions."""
 
     table_id: int
     partition_id: int | None
@@ -42,7 +42,7 @@ class TableBucket(NamedTuple):
 
 
 class ChangeType(IntEnum):
-    """The kind of a log record; the number is the byte on the wire."""
+    """The kind of change that a log record describes. The number is the byte on the wire."""
 
     APPEND_ONLY = 0
     INSERT = 1

@@ -31,7 +31,7 @@ class Operation(IntEnum):
 
 
 class Permission(IntEnum):
-    """Permissions only allow; there is no DENY."""
+    """The effect of an ACL. ALLOW is the only one: what no ACL allows is denied. ANY is for filters only."""
 
     ANY = 1
     ALLOW = 2

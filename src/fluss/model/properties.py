@@ -1,4 +1,4 @@
-"""The `table.*` properties: keys, value types, defaults, and which may be altered.
+"""The `table.*` properties: their keys, value types and defaults, and which of them may be altered.
 
 `properties` of a table descriptor is a map of strings. This module knows how to read each value; which combinations are
 allowed is decided by the coordinator, because that depends on the schema and on the server's configuration.
@@ -63,7 +63,7 @@ MILLISECONDS_PER_DAY = 86_400_000
 
 @dataclass(frozen=True)
 class TableProperty:
-    """How one property is read. A `default` of None means that an absent value has a meaning of its own."""
+    """How one property is parsed, and its default. None as a default means that the code which reads it decides."""
 
     key: str
     parse: Callable[[str], Any]
@@ -94,7 +94,7 @@ TABLE_PROPERTIES: Mapping[str, TableProperty] = {
         TableProperty(DATALAKE_ENABLED, parse_boolean, False, alterable=True),
         TableProperty(DATALAKE_FORMAT, enum_parser(LAKE_FORMATS)),
         TableProperty(DATALAKE_FRESHNESS, parse_duration_ms, 180_000, alterable=True),
-        # On by default; in Apache Fluss both are off.
+        # Compaction and expiry of snapshots are on by default; in Apache Fluss both are off.
         TableProperty(DATALAKE_AUTO_COMPACTION, parse_boolean, True, alterable=True),
         TableProperty(DATALAKE_AUTO_EXPIRE_SNAPSHOT, parse_boolean, True),
         TableProperty(DATALAKE_HISTORICAL_PARTITION, parse_boolean, False, alterable=True),
@@ -113,7 +113,7 @@ ALTERABLE_TABLE_PROPERTIES: frozenset[str] = frozenset(
 
 
 def property_value(properties: Mapping[str, str], key: str) -> Any:
-    """The typed value of a known property, or its default; raises ValueError that names key and reason.
+    """The parsed value of a known property, or its default; the ValueError of a wrong value names key and reason.
 
     >>> property_value({"table.log.ttl": "1 h"}, "table.log.ttl")
     3600000

@@ -6,14 +6,14 @@ from enum import IntEnum
 
 
 class ServerTag(IntEnum):
-    """The tag that an operator gives a tablet server. A permanently offline one gets no new replicas."""
+    """The tag by which an operator marks a tablet server as leaving. A permanently offline one gets no new replicas."""
 
     PERMANENT_OFFLINE = 0
     TEMPORARY_OFFLINE = 1
 
 
 class RebalanceGoal(IntEnum):
-    """What a rebalance distributes evenly."""
+    """The things that a rebalance distributes evenly over servers."""
 
     REPLICA_DISTRIBUTION = 0
     LEADER_DISTRIBUTION = 1

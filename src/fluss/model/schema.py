@@ -19,7 +19,7 @@ from fluss.model.types import (
 
 @dataclass(frozen=True)
 class Column:
-    """One top-level column. A `column_id` of -1 means not yet numbered."""
+    """One top-level column. A `column_id` of -1 means that no id is assigned yet."""
 
     name: str
     data_type: DataType
@@ -50,7 +50,7 @@ class Schema:
         return tuple(column.data_type for column in self.columns)
 
     def position(self, name: str) -> int:
-        """Position of a column; raises KeyError that lists the columns."""
+        """The position of a column; the KeyError for an unknown name lists the columns."""
         try:
             return self._positions[name]
         except KeyError:
@@ -154,15 +154,17 @@ def _check_names(schema: Schema) -> None:
     _check_distinct("primary-key column", schema.primary_key)
     for name in schema.primary_key:
         if name not in schema:
-            raise ValueError(f"primary-key column {name!r} is not a column of the table")
+            names = ", ".join(schema.column_names)
+            raise ValueError(f"primary-key column {name!r} is not a column of the table; the columns are {names}")
     for column in schema.columns:
         if column.agg_function is not None and column.name in schema.primary_key:
-            raise ValueError(f"primary-key column {column.name!r} cannot have an aggregation function")
+            raise ValueError(f"primary-key column {column.name!r} must not have an aggregation function; remove it")
     name_or_none = schema.auto_increment_column
     if name_or_none is None:
         return
     if name_or_none not in schema:
-        raise ValueError(f"auto-increment column {name_or_none!r} is not a column of the table")
+        names = ", ".join(schema.column_names)
+        raise ValueError(f"auto-increment column {name_or_none!r} is not a column; the columns are {names}")
     if not schema.primary_key or name_or_none in schema.primary_key:
         raise ValueError(f"auto-increment column {name_or_none!r} must be a non-key column of a primary-key table")
     data_type = schema.columns[schema.position(name_or_none)].data_type
@@ -190,7 +192,7 @@ def _check_distinct(what: str, values: Sequence[object]) -> None:
     seen: set[object] = set()
     for value in values:
         if value in seen:
-            raise ValueError(f"duplicate {what} {value!r}")
+            raise ValueError(f"duplicate {what} {value!r}; each must be used once")
         seen.add(value)
 
 

@@ -1,6 +1,6 @@
-"""The data types of a table: values, limits and their JSON form.
+"""The data types of columns: their parameters, the limits of these, and their JSON form.
 
-The JSON form is what `table_json` and `schema_json` carry on the wire.
+The fields `table_json` and `schema_json` of messages contain the JSON form.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ _Self = TypeVar("_Self", bound="DataType")
 
 @dataclass(frozen=True)
 class DataType:
-    """Base of all types. `nullable` is part of equality, as in the reference."""
+    """The base class of all types. Types that differ in `nullable` are not equal, as in Apache Fluss."""
 
     nullable: bool = field(default=True, kw_only=True)
     root: ClassVar[str] = ""
@@ -30,11 +30,11 @@ class DataType:
         return self if self.nullable == nullable else replace(self, nullable=nullable)
 
     def not_null(self: _Self) -> _Self:
-        """The type, NOT NULL."""
+        """The same type, but NOT NULL."""
         return self.copy(False)
 
     def parameters(self) -> str:
-        """The text between the parentheses of the SQL form, empty for plain types."""
+        """The part between the parentheses of the SQL form; empty for types without parameters."""
         return ""
 
     def __str__(self) -> str:
@@ -192,7 +192,7 @@ class MapType(DataType):
 
 @dataclass(frozen=True)
 class RowField:
-    """A field of a ROW type. A `field_id` of -1 means not yet numbered."""
+    """A field of a ROW type. A `field_id` of -1 means that no id is assigned yet."""
 
     name: str
     data_type: DataType
@@ -259,7 +259,7 @@ def _row_field_to_json(row_field: RowField) -> dict[str, Any]:
 
 
 def data_type_from_json(node: object) -> DataType:
-    """Read the JSON object of a type; raises ValueError that names the broken part."""
+    """Read the JSON object of a type; the ValueError for an invalid one names the part that is wrong."""
     if not isinstance(node, Mapping):
         raise ValueError(f"a data type must be a JSON object, got {node!r}")
     root, nullable = node.get("type"), node.get("nullable", True)
@@ -279,12 +279,12 @@ def data_type_from_json(node: object) -> DataType:
     if root == "ARRAY":
         return ArrayType(data_type_from_json(node.get("element_type")), nullable=nullable)
     if root == "MAP":
-        # Map keys are never null, whatever the document says.
+        # Map keys are never null, even if the document declares them nullable.
         key, value = data_type_from_json(node.get("key_type")), data_type_from_json(node.get("value_type"))
         return MapType(key, value, nullable=nullable)
     if root == "ROW":
         return RowType(tuple(_row_field_from_json(f) for f in _as_list(node.get("fields"))), nullable=nullable)
-    raise ValueError(f"unknown data type {root!r}")
+    raise ValueError(f"unknown data type {root!r}; known are {', '.join(sorted(_SQL_NAMES))}")
 
 
 def _row_field_from_json(node: object) -> RowField:

@@ -1,7 +1,7 @@
 """API keys of the Fluss protocol: versions, the roles that serve them, and their message types.
 
-One table, shared by the server, its clients and the tests. No message layout depends on a version
-number: a version is only a promise about what the sender understands.
+`APIS` is the one table of them, shared by server, client and tests. The layout of a message does not depend on its
+version number: a version only states what the sender understands.
 """
 
 from __future__ import annotations
@@ -107,7 +107,7 @@ BOTH_ROLES = Role.COORDINATOR | Role.TABLET
 
 
 class Api(NamedTuple):
-    """The entry of one API key."""
+    """The entry of one API key in `APIS`: its versions, roles and message types."""
 
     min_version: int
     max_version: int

@@ -1,8 +1,8 @@
-"""Record bytes outside of messages, for clients: cut out of answers, inserted into write requests.
+"""Record bytes kept outside of messages, for clients: cut out of answers, and inserted into write requests.
 
-`server_payloads` does this for servers. A fetch answer is parsed on the wire level: the small fields go into a skeleton
-message, and every `records` payload remains a slice of the frame. A write request is built as a list of byte strings
-which include the caller's own record buffers.
+`server_payloads` is the counterpart for servers. A fetch answer is parsed on the wire level: the small fields go into a
+skeleton message, and every `records` payload remains a slice of the frame. A write request is built as a list of byte
+strings, among them the caller's own record buffers.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ _WRITE_RECORDS_TAG = bytes((3 << 3 | _LENGTH_DELIMITED,))
 class FetchAnswer(NamedTuple):
     """A fetch answer without its `records` fields, and the records of all its buckets in order.
 
-    `records[i]` belongs to the i-th bucket entry counted over all tables; None where the field was not set.
+    `records[i]` belongs to the i-th bucket entry, counted over all tables; it is None if that entry has no records.
     """
 
     message: pb.FetchLogResponse
@@ -127,7 +127,7 @@ class _Walk:
         self.fields = 0
 
     def varint(self, position: int, end: int) -> tuple[int, int]:
-        """The value and the next position."""
+        """Decode the varint at `position`; return its value and the position after it."""
         body = self.body
         result = shift = 0
         while position < end and shift < 70:
@@ -140,10 +140,10 @@ class _Walk:
         raise _corrupt("a number is cut off or too long")
 
     def field(self, position: int, end: int) -> tuple[int, int, int]:
-        """Tag of the field at `position`, start of its payload, end of the field."""
+        """The tag of the field at `position`, the start of its payload, and the end of the field."""
         self.fields += 1
         if self.fields > MAX_WALKED_FIELDS:
-            raise _corrupt(f"it has more than {MAX_WALKED_FIELDS} fields")
+            raise _corrupt(f"it has more than {MAX_WALKED_FIELDS} fields; fetch fewer buckets at once")
         tag, start = self.varint(position, end)
         kind = tag & 7
         if kind == _LENGTH_DELIMITED:
@@ -168,9 +168,11 @@ WriteRequest = pb.ProduceLogRequest | pb.PutKvRequest | staged_pb.StageLogReques
 
 
 def write_request_pieces(message: WriteRequest, records: Sequence[BytesLike | Sequence[BytesLike]]) -> list[BytesLike]:
-    """The encoded request; `message` has no `records`, `records[i]` goes into the i-th bucket entry without a copy."""
+    """Encode a write request. `message` has no `records`: `records[i]` is put into the i-th bucket entry uncopied."""
     if len(records) != len(message.buckets_req):
-        raise ValueError(f"got {len(message.buckets_req)} bucket entries, but {len(records)} record buffers")
+        raise ValueError(
+            f"each entry needs one record buffer, got {len(records)} for {len(message.buckets_req)} bucket entries"
+        )
     if isinstance(message, pb.ProduceLogRequest):
         tag = _PRODUCE_BUCKET_TAG
         head = pb.ProduceLogRequest(acks=message.acks, table_id=message.table_id, timeout_ms=message.timeout_ms)

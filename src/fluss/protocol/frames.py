@@ -1,4 +1,4 @@
-"""Frames: the length-prefixed envelope of every message, both directions. Pure functions over buffers.
+"""Frames: the length-prefixed envelope of every message in both directions. Pure functions over buffers.
 
 Request:  int32 length | int16 api_key | int16 api_version | int32 request_id | body   (length excludes itself)
 Answer:   int32 length | int8 type     | int32 request_id  | body   type 0 success, 1 error
@@ -50,7 +50,7 @@ class Response(NamedTuple):
 
 
 def read_length(buffer: Buffer, position: int = 0) -> int:
-    """The frame length at `position`; the caller decides whether it is acceptable."""
+    """The length of the frame that starts at `position`. It is not checked: callers have limits of their own."""
     length: int = _LENGTH.unpack_from(buffer, position)[0]
     return length
 
@@ -61,28 +61,31 @@ def read_request_header(buffer: Buffer, position: int = LENGTH_BYTES) -> Request
 
 
 def request_frame(api_key: int, api_version: int, request_id: int, body: bytes) -> bytes:
-    """A whole request frame."""
+    """A complete request frame: length, header and body."""
     return _REQUEST.pack(REQUEST_HEADER_BYTES + len(body), api_key, api_version, request_id) + body
 
 
 def success_prefix(request_id: int, body_bytes: int) -> bytes:
-    """The bytes before a success body of `body_bytes` bytes whose parts are sent separately."""
+    """The frame bytes before the body of a success answer; the parts of the body are sent after it, uncopied."""
     length = RESPONSE_HEADER_BYTES + body_bytes
     if length > MAX_FRAME_LENGTH:
-        raise FlussError(f"an answer of {body_bytes} bytes is too large for a frame", ErrorCode.UNKNOWN_SERVER_ERROR)
+        raise FlussError(
+            f"an answer of {body_bytes} bytes is too large for a frame; request less at once",
+            ErrorCode.UNKNOWN_SERVER_ERROR,
+        )
     return _RESPONSE.pack(length, TYPE_SUCCESS, request_id)
 
 
 def success_frame(request_id: int, body: bytes) -> bytes:
-    """A whole success frame."""
+    """A complete success frame: length, header and body."""
     return _RESPONSE.pack(RESPONSE_HEADER_BYTES + len(body), TYPE_SUCCESS, request_id) + body
 
 
 def error_frame(request_id: int, error_code: int, error_message: str | None = None) -> bytes:
-    """A whole error frame for one request. The connection remains usable."""
+    """A complete error frame for one request. The connection remains usable after it."""
     error = pb.ErrorResponse(error_code=error_code)
     if error_message:
-        # Lone surrogates (from undecodable file names) cannot be encoded: they must not turn into another error.
+        # Lone surrogates (from undecodable file names) cannot be encoded as UTF-8; "replace" avoids a second error.
         text = error_message[:MAX_ERROR_TEXT_CHARACTERS].encode("utf-8", "replace").decode("utf-8")
         error.error_message = text
     body = error.SerializeToString()
@@ -93,12 +96,14 @@ def read_response(frame: Buffer) -> Response:
     """Parse an answer; `frame` begins after the length field."""
     view = memoryview(frame)
     if len(view) < 1:
-        raise FlussError("the answer frame is empty", ErrorCode.NETWORK_EXCEPTION)
+        raise FlussError("the answer frame of the server is empty", ErrorCode.NETWORK_EXCEPTION)
     kind = view[0]
     if kind == TYPE_SERVER_FAILURE:
         return Response(kind, None, view[1:])
     if len(view) < RESPONSE_HEADER_BYTES:
-        raise FlussError(f"answer frame of {len(view)} bytes is too short", ErrorCode.NETWORK_EXCEPTION)
+        raise FlussError(
+            f"an answer frame of {len(view)} bytes is too short for its request id", ErrorCode.NETWORK_EXCEPTION
+        )
     return Response(kind, _LENGTH.unpack_from(view, 1)[0], view[RESPONSE_HEADER_BYTES:])
 
 

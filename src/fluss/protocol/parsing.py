@@ -1,4 +1,4 @@
-"""From body bytes to a request message, with the checks that the protobuf runtime leaves out.
+"""Parses the body of a request into a message, with the checks that the protobuf runtime leaves out.
 
 The C back end accepts messages that lack required fields, and for proto2 returns `bytes` for a string field that is not
 UTF-8. A handler must never see either, so both are refused here, as a corrupt message.
@@ -21,7 +21,7 @@ TextCheck = Callable[[Any], bool]
 
 
 def parse_request(request_type: type[Message], body: bytes | bytearray | memoryview) -> Any:
-    """Parse a complete message with valid strings from `body`; `FlussError` 3 describes what is wrong."""
+    """Parse a request from `body`; `FlussError` 3 if required fields are missing or a string is not UTF-8."""
     message: Any
     try:
         message = request_type.FromString(body)  # type: ignore[arg-type]  # the stub forgets other buffers
@@ -33,7 +33,7 @@ def parse_request(request_type: type[Message], body: bytes | bytearray | memoryv
     if not message.IsInitialized():
         raise missing_fields(message)
     check = text_check_of(message.DESCRIPTOR)
-    # Bytes that are all ASCII cannot hold an invalid string: true for most small requests, and much cheaper to check.
+    # A body of ASCII bytes has no invalid string. Most small requests are ASCII, and this check is much cheaper.
     if check is not None and not bytes(body).isascii() and not check(message):
         raise FlussError(f"a string in {request_type.DESCRIPTOR.name} is not UTF-8", ErrorCode.CORRUPT_MESSAGE)
     return message

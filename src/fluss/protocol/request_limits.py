@@ -1,8 +1,8 @@
 """A limit on the entries of a request: each one costs a handler Python time on the event loop.
 
 The elements of all repeated fields are counted, at any depth. A request of 4 MB has room for two million of them, far
-too many for a handler. The keys of lookups (repeated bytes; prefixes are counted) are exempt, because they are
-processed in steps, and so are staged files, which have a limit of their own.
+too many for a handler. The keys of lookups (repeated bytes) are exempt because they are processed in steps; prefixes
+are counted. Staged files are exempt because they have a limit of their own.
 """
 
 from __future__ import annotations
@@ -16,14 +16,14 @@ from fluss.errors import ErrorCode, FlussError
 
 # An element takes at least one byte, so shorter requests need no count.
 MAX_REQUEST_ENTRIES = 16_384
-# A reader of a table with many partitions names all of their buckets, and clients do not split such a request.
+# A fetch of a table with many partitions names all of their buckets, and clients do not split a fetch.
 MAX_ENTRIES_BY_MESSAGE = {"FetchLogRequest": 65_536}
 # Looking up one prefix costs as much as looking up a hundred keys. Clients send at most 8,192 at a time.
 COUNTED_BYTES = frozenset({"fluss.protocol.PbPrefixLookupReqForBucket.keys"})
 UNCOUNTED_FIELDS = frozenset({"fluss.protocol.PbStagedBucket.files"})
 
 Count = Callable[[Any, int], int]
-"""(message, entries left) -> entries left after it; a negative result means that counting has stopped."""
+"""(message, number of entries still allowed) -> how many are left after it; negative if there are too many."""
 
 
 def check_entries(message: Any) -> None:
@@ -33,7 +33,7 @@ def check_entries(message: Any) -> None:
     most = MAX_ENTRIES_BY_MESSAGE.get(name, MAX_REQUEST_ENTRIES)
     if count is not None and count(message, most) < 0:
         raise FlussError(
-            f"{name} has more than {most} entries; split it into several requests",
+            f"{name} must have at most {most} entries, got more; split it into several requests",
             ErrorCode.CORRUPT_MESSAGE,
         )
 

@@ -1,11 +1,11 @@
-"""Record bytes outside of messages, for servers: cut out of write requests, inserted into answers to reads.
+"""Record bytes kept outside of messages, for servers: cut out of write requests, and inserted into answers to reads.
 
 A write request is parsed on the wire level. Every field except `records` is copied (they are a few bytes) into a small
 skeleton message; every `records` payload becomes a slice of the frame. An answer with records is built the
 other way: encoded small fields and payloads alternate in a list of byte strings that the socket writes as they are.
 
-Each field costs Python time, so a request with more than some thousands of them is parsed as a message object after
-all. It has many small payloads, which are cheap to copy.
+Each field costs Python time, so a request with more than `MAX_WALKED_FIELDS` of them is parsed as an ordinary protobuf
+message instead. It has many small payloads, which are cheap to copy.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from fluss.protocol.parsing import parse_request
 from fluss.protocol.wire_fields import LENGTH_DELIMITED, TooManyFieldsError, WireFields
 
 MAX_WALKED_FIELDS = 8_192
-# Smaller payloads are joined with their neighbours: an argument of the system call costs more than the copy.
+# Smaller payloads are joined with their neighbours: one more buffer for the system call costs more than the copy.
 JOIN_BELOW_BYTES = 4096
 
 BytesLike = bytes | bytearray | memoryview
@@ -66,7 +66,7 @@ def _parse(request_type: type[Message], body: memoryview) -> tuple[Any, list[mem
     message = parse_request(request_type, body)
     records = []
     for bucket in message.buckets_req:
-        records.append(memoryview(bytearray(bucket.records)))  # storage stamps offsets into them
+        records.append(memoryview(bytearray(bucket.records)))  # writable: the log writes offsets into the batches
         bucket.records = b""
     return message, records
 
@@ -91,14 +91,14 @@ def _walk(body: memoryview, bucket_tag: int) -> tuple[bytearray, list[memoryview
 
 
 def _split_bucket(walk: WireFields, position: int, end: int) -> tuple[bytearray, memoryview]:
-    """A bucket entry without its payload, and the payload. The message check refuses a missing one."""
+    """A bucket entry without its payload, and the payload. `parse_request` refuses an entry without one later."""
     entry = bytearray()
     payload = _EMPTY
     seen = False
     while position < end:
         tag, start, stop = walk.field(position, end)
         if tag == _RECORDS_IN_BUCKET_TAG:
-            payload = walk.body[start:stop]  # the last one wins, as in every protobuf reader
+            payload = walk.body[start:stop]  # of repeated fields the last one counts, as in every protobuf parser
             seen = True
         else:
             entry += walk.body[position:stop]
@@ -109,7 +109,7 @@ def _split_bucket(walk: WireFields, position: int, end: int) -> tuple[bytearray,
 
 
 def encode_varint(value: int) -> bytes:
-    """An unsigned protobuf varint."""
+    """Encode an unsigned number as a protobuf varint."""
     if value < 0x80:
         return bytes((value,))
     out = bytearray()
@@ -154,7 +154,7 @@ class _Pieces:
 
 
 def pieces_size(pieces: Iterable[BytesLike]) -> int:
-    """Total size of the pieces (one-dimensional byte buffers)."""
+    """The total number of bytes in `pieces`, which are one-dimensional byte buffers."""
     return sum(map(len, pieces))
 
 

@@ -1,4 +1,4 @@
-"""Protobuf on the wire level: finding the fields of an encoded message without decoding them.
+"""Finds the fields of an encoded protobuf message without decoding them.
 
 Each field costs Python time, so their number is limited: a frame full of empty entries must not block an
 event loop.
@@ -13,7 +13,7 @@ MAX_VARINT_BYTES = 10
 
 
 class TooManyFieldsError(FlussError):
-    """The message has too many fields to be read this way."""
+    """Raised by `WireFields` for a message with more fields than it is allowed to visit."""
 
 
 class WireFields:
@@ -28,7 +28,7 @@ class WireFields:
         self._fields = 0
 
     def varint(self, position: int, end: int) -> tuple[int, int]:
-        """The value and the next position."""
+        """Decode the varint at `position`; return its value and the position after it."""
         body = self.body
         result = shift = 0
         while position < end:
@@ -43,7 +43,7 @@ class WireFields:
         raise self._corrupt("a number is cut off or too long")
 
     def field(self, position: int, end: int) -> tuple[int, int, int]:
-        """Tag of the field at `position` (before `end`), start of its payload, end of the field."""
+        """The tag of the field at `position` (before `end`), the start of its payload, and the end of the field."""
         self._fields += 1
         if self._fields > self._max_fields:
             text = f"the body is not {self._what}: it has more than {self._max_fields} fields"

@@ -22,8 +22,8 @@ _EVERY_TABLE = f"{_CLUSTER}.{WILDCARD}.{WILDCARD}"
 class Acl:
     """A permission: `principal` may do `operation` on `resource` from `host`. Anything else is denied.
 
-    Principals are `User:alice`, or `*` for everyone; operations are all, read, write, create, drop, alter and
-    describe; a permission on the cluster or a database is one on everything inside.
+    A principal is `User:alice`, or `*` for everyone. Operations are all, read, write, create, drop, alter and describe.
+    A permission on the cluster or on a database includes everything in it.
 
     >>> Acl("User:alice", "read", "cluster.shop.orders")
     Acl(principal='User:alice', operation='read', resource='cluster.shop.orders', host='*')
@@ -68,7 +68,7 @@ class Acl:
 
 
 def acl_filter(principal: str | None, operation: str | None, resource: str | None, host: str | None) -> pb.PbAclFilter:
-    """A filter for permissions; None matches all."""
+    """The filter of LIST_ACLS and DROP_ACLS; a part that is None matches every value."""
     chosen = pb.PbAclFilter(
         resource_type=ResourceType.ANY, operation_type=Operation.ANY, permission_type=Permission.ANY
     )
@@ -88,7 +88,7 @@ def _operation(text: str) -> Operation:
 
 
 def _principal(text: str) -> tuple[str, str]:
-    """Type and name."""
+    """The type and the name in a principal: `User:alice` -> `("User", "alice")`."""
     if text == WILDCARD:
         return WILDCARD, WILDCARD
     kind, colon, name = text.partition(":") if isinstance(text, str) else ("", "", "")
@@ -98,7 +98,7 @@ def _principal(text: str) -> tuple[str, str]:
 
 
 def _resource(text: str) -> tuple[ResourceType, str]:
-    """Kind and name on the wire."""
+    """The kind and the name that a resource has on the wire."""
     root, *names = text.split(".") if isinstance(text, str) else ("",)
     if root == _CLUSTER and all(names):
         if not names:

@@ -1,4 +1,4 @@
-"""Small public value classes: buckets, change types, offsets, servers, partitions, lake snapshots."""
+"""Small public value classes: paths, buckets, change types, offsets, servers, partitions, lake snapshots."""
 
 from __future__ import annotations
 
@@ -37,7 +37,11 @@ class ChangeType(IntEnum):
 
 
 class TablePath(paths.TablePath):
-    """Database and table name. `TablePath("fluss", "events")`, or by keyword, with either spelling of the names."""
+    """The database and the name of a table.
+
+    >>> TablePath("fluss", "events") == TablePath(database_name="fluss", table_name="events")
+    True
+    """
 
     def __init__(
         self,
@@ -61,10 +65,10 @@ class TablePath(paths.TablePath):
         return self.table_name
 
     def table_path_str(self) -> str:
-        """`database.table`."""
+        """The path as one string, `database.table`."""
         return str(self)
 
-    # Equal to the internal class, so that both find the same entry of a dict.
+    # Equal to the internal class of the same name, so that either finds the entry of a dict.
     def __eq__(self, other: object) -> bool:
         if not isinstance(other, paths.TablePath):
             return NotImplemented
@@ -88,7 +92,7 @@ def _one_name(what: str, short: str | None, long: str | None) -> str:
 
 
 def as_table_path(value: object) -> TablePath:
-    """The path given as a path, or as a string `database.table`."""
+    """The public form of a table path, which may be given as a path or as a string `database.table`."""
     if isinstance(value, TablePath):
         return value
     if isinstance(value, paths.TablePath):
@@ -114,7 +118,7 @@ class TableBucket(paths.TableBucket):
 
     @classmethod
     def with_partition(cls, table_id: int, partition_id: int | None, bucket: int) -> TableBucket:
-        """A bucket of a partition."""
+        """A bucket of a partition; with a `partition_id` of None, of a table without partitions."""
         return tuple.__new__(cls, (table_id, partition_id, bucket))
 
     def __reduce__(self) -> tuple[Any, ...]:
@@ -134,7 +138,7 @@ def public_bucket(bucket: paths.TableBucket) -> TableBucket:
 
 @dataclass(frozen=True)
 class ServerNode:
-    """A server of the cluster."""
+    """A coordinator or tablet server of the cluster, and its address."""
 
     id: int
     host: str
@@ -153,7 +157,7 @@ TABLET_SERVER = "TabletServer"
 
 
 class OffsetType(Enum):
-    """The kinds of offsets; `OffsetSpec` is the documented form."""
+    """The kinds of offsets that can be looked up. `OffsetSpec` is the form that Apache Fluss documents."""
 
     EARLIEST = "earliest"
     LATEST = "latest"
@@ -162,24 +166,24 @@ class OffsetType(Enum):
 
 @dataclass(frozen=True)
 class OffsetSpec:
-    """Which offset to look up: `earliest()`, `latest()` or `timestamp(milliseconds)`."""
+    """The offset to look up: `earliest()`, `latest()` or `timestamp(milliseconds)`."""
 
     offset_type: OffsetType
     timestamp_ms: int | None = None
 
     @staticmethod
     def earliest() -> OffsetSpec:
-        """The oldest row that still exists."""
+        """The offset of the oldest row that still exists."""
         return OffsetSpec(OffsetType.EARLIEST)
 
     @staticmethod
     def latest() -> OffsetSpec:
-        """After the newest row."""
+        """The offset after the newest row."""
         return OffsetSpec(OffsetType.LATEST)
 
     @staticmethod
     def timestamp(ts: int) -> OffsetSpec:
-        """The first row at or after a time in milliseconds since 1970."""
+        """The offset of the first row at or after a time in milliseconds since 1970."""
         if isinstance(ts, bool) or not isinstance(ts, int):
             raise FlussError(f"timestamp must be an int (milliseconds since 1970), got {ts!r}")
         return OffsetSpec(OffsetType.TIMESTAMP, ts)
@@ -190,7 +194,7 @@ class OffsetSpec:
 
 
 def resolve_offset_spec(offset_spec: object, offset_type: object, timestamp: int | None) -> OffsetSpec:
-    """One `OffsetSpec` from any of the documented spellings; None counts as not given."""
+    """The `OffsetSpec` for the arguments of `list_offsets`; an argument of None counts as not given."""
     spec = offset_spec if offset_spec is not None else offset_type
     if isinstance(spec, OffsetSpec):
         return spec
@@ -211,7 +215,7 @@ def resolve_offset_spec(offset_spec: object, offset_type: object, timestamp: int
 
 
 class PartitionSpec(Mapping[str, str]):
-    """Partition columns and their values; a plain dict is accepted wherever one is expected."""
+    """Partition columns and their values. A plain dict is accepted wherever a PartitionSpec is."""
 
     def __init__(self, spec_map: Mapping[str, str]) -> None:
         self._spec_map = dict(spec_map)
@@ -238,14 +242,14 @@ class PartitionSpec(Mapping[str, str]):
 
 @dataclass(frozen=True)
 class PartitionInfo:
-    """A partition of a table."""
+    """The id and the values of one partition of a table."""
 
     partition_id: int
     partition_name: str
     partition_spec: PartitionSpec = field(default_factory=lambda: PartitionSpec({}), compare=False)
 
     def get_partition_id(self) -> int:
-        """Unique in the cluster."""
+        """The id of the partition, which is unique in the cluster."""
         return self.partition_id
 
     def get_partition_name(self) -> str:
@@ -266,20 +270,20 @@ class LakeSnapshot:
 
     @property
     def snapshot_id(self) -> int:
-        """Id of the snapshot."""
+        """The id of the snapshot in the lake."""
         return self._snapshot_id
 
     @property
     def table_buckets_offset(self) -> dict[TableBucket, int]:
-        """Offsets of all buckets."""
+        """The offset up to which the snapshot covers each bucket."""
         return dict(self._offsets)
 
     def get_bucket_offset(self, bucket: paths.TableBucket) -> int | None:
-        """The offset of one bucket, None if the snapshot has no data of it."""
+        """The offset up to which the snapshot covers a bucket; None if it has no rows of the bucket."""
         return self._offsets.get(public_bucket(bucket))
 
     def get_table_buckets(self) -> list[TableBucket]:
-        """The buckets of which the snapshot has data."""
+        """The buckets whose rows the snapshot has."""
         return list(self._offsets)
 
     def __eq__(self, other: object) -> bool:

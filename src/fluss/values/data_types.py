@@ -1,4 +1,4 @@
-"""`DataTypes`: all column types by name, for schemas that are built without Arrow."""
+"""`DataTypes`: a method for each column type, for schemas that are built without Arrow."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ class DataField(types.RowField):
 
 
 class DataTypes:
-    """A factory: `DataTypes.decimal(10, 2)`. Types are nullable; `.not_null()` makes them NOT NULL."""
+    """Makes column types: `DataTypes.decimal(10, 2)`. They are nullable; `.not_null()` returns the NOT NULL type."""
 
     @staticmethod
     def boolean() -> DataType:
@@ -72,7 +72,7 @@ class DataTypes:
 
     @staticmethod
     def date() -> DataType:
-        """A day."""
+        """A calendar date, without time or time zone."""
         return types.DateType()
 
     @staticmethod
@@ -82,12 +82,12 @@ class DataTypes:
 
     @staticmethod
     def timestamp(precision: _Int | None = None) -> DataType:
-        """Date and time of a wall clock, without time zone."""
+        """A date and time of day without time zone, with `precision` digits of a second."""
         return _checked(lambda: types.TimestampType(6 if precision is None else precision))
 
     @staticmethod
     def timestamp_ltz(precision: _Int | None = None) -> DataType:
-        """An instant."""
+        """A point in time (UTC), with `precision` digits of a second."""
         return _checked(lambda: types.TimestampLtzType(6 if precision is None else precision))
 
     @staticmethod
@@ -112,13 +112,13 @@ class DataTypes:
 
     @staticmethod
     def map(key: DataType | pa.DataType, value: DataType | pa.DataType) -> DataType:
-        """Keys and values; keys are never null."""
+        """A map of keys of one type to values of one type; keys are never null."""
         return types.MapType(as_data_type(key).not_null(), as_data_type(value))
 
     @staticmethod
     def row(fields: Iterable[types.RowField]) -> DataType:
         """A nested row; make its fields with `DataTypes.field`."""
-        # Plain fields: a schema assigns their ids.
+        # A copy of each field has no id yet: the schema that uses the type assigns the ids.
         plain = (types.RowField(field.name, field.data_type, field.description) for field in fields)
         return types.RowType(tuple(plain))
 
@@ -136,7 +136,7 @@ def _checked(make: Callable[[], DataType]) -> DataType:
 
 
 def as_data_type(value: object, nullable: bool = True) -> DataType:
-    """A type from a type or from its Arrow form."""
+    """The column type for one of `DataTypes`, which is returned as it is, or for a pyarrow type."""
     if isinstance(value, DataType):
         return value
     if isinstance(value, pa.DataType):

@@ -1,4 +1,4 @@
-"""Descriptions of databases, as users give them and as servers return them."""
+"""Descriptions of databases: the form in which users define them, and the form in which servers return them."""
 
 from __future__ import annotations
 
@@ -8,19 +8,19 @@ from fluss.model import descriptor as wire
 
 
 class DatabaseDescriptor:
-    """A database to create: its comment and custom properties."""
+    """The definition of a database to create: its comment and custom properties."""
 
     def __init__(self, comment: str | None = None, custom_properties: Mapping[str, str] | None = None) -> None:
         self._inner = wire.DatabaseDescriptor(comment, dict(custom_properties or {}))
 
     @staticmethod
     def builder() -> DatabaseDescriptorBuilder:
-        """Start an empty descriptor."""
+        """A builder without comment and properties."""
         return DatabaseDescriptorBuilder()
 
     @property
     def comment(self) -> str | None:
-        """A description of the database."""
+        """The comment that describes the database; None if it has none."""
         return self._inner.comment
 
     @property
@@ -50,7 +50,7 @@ class DatabaseDescriptorBuilder:
         self._custom_properties: dict[str, str] = {}
 
     def comment(self, comment: str) -> DatabaseDescriptorBuilder:
-        """Set a description of the database."""
+        """Set the comment, which describes the database."""
         self._comment = comment
         return self
 
@@ -65,12 +65,12 @@ class DatabaseDescriptorBuilder:
         return self
 
     def build(self) -> DatabaseDescriptor:
-        """Return the descriptor."""
+        """Return the descriptor with the values set so far."""
         return DatabaseDescriptor(self._comment, self._custom_properties)
 
 
 class DatabaseInfo:
-    """A database as the servers know it."""
+    """A database of the cluster: its name, its descriptor, and when it was created and changed."""
 
     def __init__(self, name: str, descriptor: DatabaseDescriptor, created_time: int, modified_time: int) -> None:
         self._database_name = name
@@ -80,7 +80,7 @@ class DatabaseInfo:
 
     @property
     def database_name(self) -> str:
-        """Name of the database."""
+        """The name of the database."""
         return self._database_name
 
     @property
@@ -99,7 +99,7 @@ class DatabaseInfo:
         return self._descriptor
 
     def get_database_descriptor(self) -> DatabaseDescriptor:
-        """The descriptor of the database."""
+        """The comment and custom properties of the database, as a descriptor."""
         return self._descriptor
 
     def _parts(self) -> tuple[str, DatabaseDescriptor, int, int]:
@@ -116,5 +116,5 @@ class DatabaseInfo:
 
 
 def model_database(descriptor: DatabaseDescriptor) -> wire.DatabaseDescriptor:
-    """The value of the model that a public descriptor holds."""
+    """Unwrap a public descriptor: the `model.descriptor.DatabaseDescriptor` inside it."""
     return descriptor._inner

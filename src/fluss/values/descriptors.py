@@ -1,4 +1,4 @@
-"""Definitions of tables to create."""
+"""`TableDescriptor`, the definition of a table to create, and its builder."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from fluss.values.schema import Schema, model_schema
 
 
 class LogFormat(str, Enum):  # noqa: UP042 - StrEnum has another str(), and this is public
-    """The format of rows in the log."""
+    """The format in which the log of a table stores rows."""
 
     ARROW = "ARROW"
     INDEXED = "INDEXED"
@@ -23,14 +23,19 @@ class LogFormat(str, Enum):  # noqa: UP042 - StrEnum has another str(), and this
 
 
 class KvFormat(str, Enum):  # noqa: UP042 - StrEnum has another str(), and this is public
-    """The format of stored rows of a primary-key table."""
+    """The format in which a primary-key table stores its current rows."""
 
     INDEXED = "INDEXED"
     COMPACTED = "COMPACTED"
 
 
 class TableDescriptor:
-    """A table to create. Everything but the schema has a default."""
+    """The definition of a table to create. Only the schema is required.
+
+    >>> schema = Schema.builder().column("id", DataTypes.int()).primary_key("id").build()
+    >>> TableDescriptor(schema, bucket_count=4).bucket_keys
+    ['id']
+    """
 
     def __init__(
         self,
@@ -71,11 +76,11 @@ class TableDescriptor:
 
     @staticmethod
     def builder() -> TableDescriptorBuilder:
-        """Start an empty descriptor."""
+        """A builder without any values."""
         return TableDescriptorBuilder()
 
     def get_schema(self) -> Schema:
-        """The schema."""
+        """The columns and keys of the table."""
         return self._schema
 
     @property
@@ -85,27 +90,27 @@ class TableDescriptor:
 
     @property
     def partition_keys(self) -> list[str]:
-        """Columns whose values make partitions."""
+        """The columns that divide the table into partitions."""
         return list(self._inner.partition_keys)
 
     @property
     def bucket_keys(self) -> list[str]:
-        """Columns whose hash decides the bucket of a row."""
+        """The columns whose hash decides the bucket of a row."""
         return list(self._inner.bucket_keys)
 
     @property
     def bucket_count(self) -> int | None:
-        """Number of buckets; None leaves it to the server."""
+        """The number of buckets; None means that the server chooses it."""
         return self._inner.bucket_count
 
     @property
     def comment(self) -> str | None:
-        """A description of the table."""
+        """The comment that describes the table; None if it has none."""
         return self._inner.comment
 
     @property
     def properties(self) -> dict[str, str]:
-        """Properties that the server understands, `table.*`."""
+        """The properties that the server reads; their keys start with `table.`."""
         return dict(self._inner.properties)
 
     @property
@@ -194,7 +199,7 @@ class TableDescriptorBuilder:
         return self
 
     def comment(self, comment: str) -> TableDescriptorBuilder:
-        """Set a description of the table."""
+        """Set the comment, which describes the table."""
         self._comment = comment
         return self
 
@@ -203,7 +208,7 @@ class TableDescriptorBuilder:
         return f"TableDescriptorBuilder({', '.join(f'{name}={value!r}' for name, value in given.items())})"
 
     def build(self) -> TableDescriptor:
-        """Return the descriptor; `FlussError` if something is missing or inconsistent."""
+        """Return the descriptor. `FlussError` if the schema is missing or the values contradict each other."""
         if self._schema is None:
             raise FlussError("the table descriptor has no schema; call schema(...) before build()")
         return TableDescriptor(
@@ -220,7 +225,7 @@ class TableDescriptorBuilder:
 
 
 def model_table(descriptor: TableDescriptor) -> wire.TableDescriptor:
-    """The value of the model that a public descriptor holds."""
+    """Unwrap a public descriptor: the `model.descriptor.TableDescriptor` inside it."""
     return descriptor._inner
 
 
@@ -251,7 +256,7 @@ def _names(what: str, names: Sequence[str] | None) -> tuple[str, ...]:
 
 
 def _texts(what: str, values: Mapping[str, object] | None) -> dict[str, str]:
-    """A dict of strings; numbers and booleans are converted to the form that the server reads."""
+    """Check that `values` is a dict of strings; numbers and booleans become the strings that the server reads."""
     texts = {}
     for key, value in (values or {}).items():
         if not isinstance(key, str) or not isinstance(value, (str, int, float)):

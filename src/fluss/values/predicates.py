@@ -1,7 +1,7 @@
 """Filters as users write them: `(col("id") >= 200) & col("name").starts_with("a")`.
 
-A predicate is an immutable tree of names and values; it is not tied to a table. `filters.py` binds it to a schema and
-finds wrong names and values then. A comparison with null is never true, also under `~`, as in SQL.
+A predicate is an immutable tree of names and values that is not tied to a table. `client.filter` binds it to a schema,
+and only then reports wrong names and values. As in SQL, a comparison with null is never true, even under `~`.
 """
 
 from __future__ import annotations
@@ -40,20 +40,20 @@ _INT64 = range(-(2**63), 2**63)
 
 
 class Predicate:
-    """A condition on rows. Combine with `&`, `|` and `~`."""
+    """A condition on rows, e.g. `col("id") >= 200`. Combine conditions with `&`, `|` and `~`."""
 
     __slots__ = ()
 
     def and_(self, other: Predicate) -> Predicate:
-        """Rows that satisfy both."""
+        """The condition that a row satisfies both predicates."""
         return _joined(CompoundFunction.AND, self, other)
 
     def or_(self, other: Predicate) -> Predicate:
-        """Rows that satisfy at least one of the two."""
+        """The condition that a row satisfies at least one of the two predicates."""
         return _joined(CompoundFunction.OR, self, other)
 
     def not_(self) -> Predicate:
-        """Rows for which the condition is false; rows where a null makes it unknown satisfy neither."""
+        """The negation. Rows for which a null makes the condition unknown satisfy neither it nor its negation."""
         return Negation(self)
 
     def __and__(self, other: Predicate) -> Predicate:
@@ -66,10 +66,10 @@ class Predicate:
         return self.not_()
 
     def __bool__(self) -> NoReturn:
-        raise TypeError("a Predicate has no truth value: combine them with & | ~, not with and, or, not")
+        raise TypeError(f"the filter {self!r} has no truth value; combine filters with & | ~, not with and, or, not")
 
     def column_names(self) -> Iterator[str]:
-        """Names of the columns it uses, with repetitions."""
+        """Names of the columns that the condition uses; a column used twice is named twice."""
         raise AssertionError("every subclass of Predicate must implement column_names")
 
 
@@ -117,7 +117,7 @@ _ORDERING = frozenset(
 
 
 class Combination(Predicate):
-    """All or any of several conditions."""
+    """A condition that holds if all (AND) or any (OR) of several conditions hold."""
 
     __slots__ = ("children", "function")
 
@@ -134,7 +134,7 @@ class Combination(Predicate):
 
 
 class Negation(Predicate):
-    """The negation of a condition that cannot be negated otherwise."""
+    """The negation of a condition for which there is no opposite comparison."""
 
     __slots__ = ("child",)
 
@@ -259,7 +259,7 @@ class ColumnRef:
     __hash__ = None  # type: ignore[assignment]  # `==` builds a filter, so it cannot be looked up
 
     def __bool__(self) -> NoReturn:
-        raise TypeError("a column reference has no truth value: compare it, then combine with & | ~")
+        raise TypeError(f"column {self.name!r} has no truth value; compare it with a value, then combine with & | ~")
 
     def __repr__(self) -> str:
         return f"col({self._name!r})"
@@ -267,7 +267,7 @@ class ColumnRef:
 
 def _listed(values: Iterable[Any]) -> tuple[Any, ...]:
     if isinstance(values, (str, bytes)):
-        raise FlussError(f"values must be a list, got {values!r}; write [{values!r}]")
+        raise FlussError(f"values must be a list, got the string {values!r}; write [{values!r}]")
     return tuple(values)
 
 

@@ -39,7 +39,7 @@ class RebalanceProgress:
 
     @property
     def is_done(self) -> bool:
-        """True if it has ended, with success or without."""
+        """True if the rebalance has ended, successfully or not."""
         return self.status not in _UNDER_WAY
 
     def __str__(self) -> str:
@@ -48,7 +48,7 @@ class RebalanceProgress:
 
 
 def progress_from_message(answer: pb.ListRebalanceProgressResponse) -> RebalanceProgress | None:
-    """The progress in an answer; None if there has been no rebalance."""
+    """The progress in a LIST_REBALANCE_PROGRESS answer; None if there has been no rebalance."""
     if not answer.HasField("rebalance_id"):
         return None
     moves = {}

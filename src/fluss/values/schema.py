@@ -1,4 +1,4 @@
-"""`Schema` as users see it: made from an Arrow schema or with a builder, wrapped around the wire's schema."""
+"""The public `Schema`: made from an Arrow schema or with a builder, and wrapped around `model.schema.Schema`."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from fluss.values.data_types import as_data_type, type_text
 
 
 class Schema:
-    """Columns and primary key of a table.
+    """The columns and the primary key of a table.
 
     >>> Schema(pa.schema([("id", pa.int32()), ("name", pa.string())]), primary_keys=["id"]).get_columns()
     [('id', 'int NOT NULL'), ('name', 'string')]
@@ -39,7 +39,7 @@ class Schema:
 
     @staticmethod
     def builder() -> SchemaBuilder:
-        """Start an empty schema."""
+        """A builder without columns."""
         return SchemaBuilder()
 
     def get_column_names(self) -> list[str]:
@@ -51,7 +51,7 @@ class Schema:
         return [type_text(data_type) for data_type in self._inner.data_types]
 
     def get_columns(self) -> list[tuple[str, str]]:
-        """(name, type) of all columns."""
+        """The name and the type of each column, in order."""
         return list(zip(self.get_column_names(), self.get_column_types(), strict=True))
 
     def get_primary_keys(self) -> list[str]:
@@ -65,7 +65,7 @@ class Schema:
 
     @property
     def columns(self) -> tuple[wire.Column, ...]:
-        """Columns with name, data type, comment and id."""
+        """The columns, each with its name, data type, comment and id."""
         return self._inner.columns
 
     @property
@@ -84,7 +84,7 @@ class Schema:
         return [self._inner.position(name) for name in self._inner.primary_key]
 
     def to_arrow(self) -> pa.Schema:
-        """The Arrow schema of scans of such a table."""
+        """The Arrow schema of the rows that scans of a table with this schema return."""
         return to_arrow_schema(self._inner)
 
     def __eq__(self, other: object) -> bool:
@@ -126,7 +126,7 @@ class SchemaBuilder:
     def with_comment(self, comment: str) -> SchemaBuilder:
         """Set the comment of the column added last."""
         if not self._columns:
-            raise FlussError("with_comment() applies to the last column: add a column first")
+            raise FlussError(f"with_comment({comment!r}) applies to the column added last; add a column first")
         self._columns[-1] = replace(self._columns[-1], comment=comment)
         return self
 
@@ -141,7 +141,7 @@ class SchemaBuilder:
         ... )
         """
         if not self._columns:
-            raise FlussError("with_aggregation() applies to the last column: add a column first")
+            raise FlussError(f"with_aggregation({function!r}) applies to the column added last; add a column first")
         column = self._columns[-1]
         normalized = normalized_function({"type": function, "parameters": parameters})
         if normalized is None:
@@ -164,7 +164,7 @@ class SchemaBuilder:
         return self
 
     def build(self) -> Schema:
-        """Return the schema; `FlussError` if it is inconsistent."""
+        """Return the schema. `FlussError` if it has no columns or its keys contradict them."""
         return public_schema(_checked_schema(tuple(self._columns), self._primary_key, self._auto_increment))
 
     def __repr__(self) -> str:
@@ -172,14 +172,14 @@ class SchemaBuilder:
 
 
 def public_schema(inner: wire.Schema) -> Schema:
-    """The public value of a schema of the model."""
+    """Wrap a `model.schema.Schema` in the public class."""
     schema = Schema.__new__(Schema)
     schema._inner = inner
     return schema
 
 
 def model_schema(schema: Schema) -> wire.Schema:
-    """The value of the model that a public schema holds."""
+    """Unwrap a public schema: the `model.schema.Schema` inside it."""
     return schema._inner
 
 
@@ -188,9 +188,11 @@ def _checked_schema(
 ) -> wire.Schema:
     """The schema with ids and NOT NULL key columns, checked by the reader of the wire format."""
     if not columns:
-        raise FlussError("a table must have at least one column")
+        raise FlussError("a table must have at least one column, got none")
     if isinstance(primary_keys, str):
-        raise FlussError(f"primary_keys must be a list of column names, got the string {primary_keys!r}")
+        raise FlussError(
+            f"primary_keys must be a list of column names, got the string {primary_keys!r}; write [{primary_keys!r}]"
+        )
     schema = wire.Schema(columns, tuple(primary_keys), auto_increment).numbered()
     try:
         return wire.schema_from_json(wire.schema_to_json(schema))

@@ -1,4 +1,4 @@
-"""Names of the numeric enums of the protocol."""
+"""Conversion between the numeric enums of the protocol and their names, as users write and see them."""
 
 from __future__ import annotations
 
@@ -11,7 +11,12 @@ Kind = TypeVar("Kind", bound=IntEnum)
 
 
 def word_of(what: str, kind: type[Kind], text: str) -> Kind:
-    """The member with this name, in any case, with dashes or underscores."""
+    """The member of the enum `kind` that `text` names, in any case, with dashes or underscores.
+
+    >>> from fluss.model.rebalancing import ServerTag
+    >>> word_of("tag", ServerTag, "permanent-offline").value
+    0
+    """
     name = text.upper().replace("-", "_") if isinstance(text, str) else text
     if name not in kind.__members__:
         known = ", ".join(member.name.lower() for member in kind)
@@ -20,7 +25,7 @@ def word_of(what: str, kind: type[Kind], text: str) -> Kind:
 
 
 def word_for(kind: type[IntEnum], number: int) -> str:
-    """The name of a number; a number that this client does not know is shown as it is.
+    """The name of the member of `kind` with this number; a number without a member is returned as a string.
 
     >>> from fluss.model.rebalancing import ServerTag
     >>> word_for(ServerTag, 0), word_for(ServerTag, 9)

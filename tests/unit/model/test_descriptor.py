@@ -115,7 +115,7 @@ def _document(**changes: Any) -> bytes:
         ({"partition_key": ["b"], "schema": {"primary_key": ["a"]}}, "part of the primary key"),
         ({"bucket_key": ["x"]}, "bucket key 'x'"),
         ({"bucket_key": ["a", "a"]}, "duplicate bucket key"),
-        ({"bucket_key": ["a"], "partition_key": ["a"]}, "also be a partition key"),
+        ({"bucket_key": ["a"], "partition_key": ["a"]}, "must not be a partition key as well"),
         ({"bucket_key": ["b"], "schema": {"primary_key": ["a"]}}, "part of the primary key"),
         ({"partition_key": ["a"], "schema": {"primary_key": ["a"]}}, "partition keys only"),
         ({"bucket_count": "3"}, "bucket_count"),

@@ -93,5 +93,5 @@ def test_numbers_at_their_limits() -> None:
 def test_enumerations_have_one_spelling() -> None:
     parse = enum_parser(("ARROW", "first_row"))
     assert (parse("arrow"), parse("FIRST_ROW")) == ("ARROW", "first_row")
-    with pytest.raises(ValueError, match="'x' is not one of ARROW, first_row"):
+    with pytest.raises(ValueError, match="'x' is not allowed; use one of ARROW, first_row"):
         parse("x")

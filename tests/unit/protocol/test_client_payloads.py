@@ -95,5 +95,5 @@ def test_a_key_value_write_keeps_its_other_fields() -> None:
 
 def test_entries_and_buffers_must_match() -> None:
     request = pb.ProduceLogRequest(acks=-1, table_id=5, timeout_ms=1000)
-    with pytest.raises(ValueError, match="0 bucket entries, but 1 record buffers"):
+    with pytest.raises(ValueError, match="got 1 for 0 bucket entries"):
         write_request_pieces(request, [b"x"])

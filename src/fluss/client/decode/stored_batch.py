@@ -66,5 +66,5 @@ def stored_batch(view: memoryview, position: int, header: BatchHeader, arrow_sch
         return None
     count = header.record_count
     if message.row_count != count:
-        raise CorruptBatch(f"the message has {message.row_count} rows, its batch {count}")
+        raise CorruptBatch(f"the message has {message.row_count} rows, but the header of its batch has {count}")
     return StoredBatch(view[start : message.body_start + message.body_length], arrow_schema, count, 0, count)

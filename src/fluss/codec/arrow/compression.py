@@ -42,7 +42,7 @@ class CompressionKind(enum.Enum):
 
 @dataclass(frozen=True)
 class Compression:
-    """How a table compresses its batches. `level` applies to ZSTD only."""
+    """The compression of a table's batches: the codec, and the `level`, which only ZSTD uses."""
 
     kind: CompressionKind = CompressionKind.ZSTD
     level: int = DEFAULT_ZSTD_LEVEL
@@ -55,7 +55,7 @@ class Compression:
 
     @staticmethod
     def parse(kind: str, level: int = DEFAULT_ZSTD_LEVEL) -> Compression:
-        """Parse the value of the table property, in any case.
+        """The compression for a value of the property `table.log.arrow.compression.type`, in upper or lower case.
 
         >>> Compression.parse("lz4_frame").kind.name
         'LZ4_FRAME'
@@ -68,7 +68,7 @@ class Compression:
 
     @staticmethod
     def from_properties(properties: Mapping[str, str]) -> Compression:
-        """The compression that the properties of a table ask for; the default is ZSTD with level 1."""
+        """The compression that the properties of a table require; by default ZSTD with level 1."""
         level = properties.get(COMPRESSION_ZSTD_LEVEL, str(DEFAULT_ZSTD_LEVEL))
         try:
             level_number = int(level)

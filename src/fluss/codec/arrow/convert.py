@@ -1,7 +1,8 @@
-"""Arrow columns from one type to another, nested ones leaf by leaf.
+"""Converts Arrow columns from one type to another; nested columns are converted leaf by leaf.
 
-Equal types cost nothing; nested ones with equal leaves are relabelled without a copy. The caller decides how a leaf may
-be converted: it passes a function that takes the values, the wanted type and a description of where they are.
+Columns of equal types are returned as they are, and nested ones with equal leaves get a new type without a copy. The
+caller decides how a leaf may be converted: it passes a function that takes the values, the wanted type and a
+description of where they are.
 """
 
 from __future__ import annotations
@@ -19,7 +20,7 @@ Leaf = Callable[[Any, pa.DataType, str], Any]
 
 
 def converted(array: Any, target: pa.DataType, where: str, leaf: Leaf) -> Any:
-    """The values as `target`; `where` describes their place in error messages."""
+    """The values of `array` converted to the type `target`; `where` names the column in error messages."""
     if array.type.equals(target):
         return array
     if pa.types.is_null(array.type):
@@ -34,7 +35,7 @@ def converted(array: Any, target: pa.DataType, where: str, leaf: Leaf) -> Any:
 
 
 def _list(array: Any, target: pa.DataType, where: str, leaf: Leaf) -> Any:
-    """If every child value is visible, the child is converted whole and the offsets are kept."""
+    """Convert a list column. If every child value is visible, the child is converted whole and the offsets are kept."""
     array = _seen(array)
     inner = f"{where}, element"
     check_nulls(array.values, target.value_field, inner)
@@ -52,7 +53,7 @@ def _map(array: Any, target: pa.DataType, where: str, leaf: Leaf) -> Any:
 
 
 def _seen(array: Any) -> Any:
-    """The lists or maps without hidden child values (outside of a slice, under nulls), which may be invalid."""
+    """The lists or maps without hidden child values (outside of the slice, or under nulls), which may be invalid."""
     children = [array.keys, array.items] if pa.types.is_map(array.type) else [array.values]
     offsets = np.asarray(array.offsets)
     first, last = (offsets[0], offsets[-1]) if len(offsets) else (0, 0)
@@ -80,7 +81,7 @@ def _struct(array: Any, target: pa.DataType, where: str, leaf: Leaf) -> Any:
     given = [array.type.field(index).name for index in range(array.type.num_fields)]
     if given != [field.name for field in fields]:
         wanted = ", ".join(field.name for field in fields)
-        raise FlussError(f"{where} has the fields {', '.join(given)}, but the table has {wanted}, in this order")
+        raise FlussError(f"{where} must have the fields {wanted}, in this order, got {', '.join(given)}")
     valid = None if array.null_count == 0 else array.is_valid()
     children = []
     seen = array.flatten()  # values under null structs become null
@@ -98,12 +99,12 @@ def check_nulls(array: Any, field: pa.Field, where: str) -> None:
 
 
 def relabelled(array: Any, zone: str | None) -> Any:
-    """The same instants with another time zone; the stored values are UTC in any zone."""
+    """The same points in time with another time zone. Nothing is converted: Arrow stores UTC for every zone."""
     return array if zone is None else array.view(pa.timestamp(array.type.unit, zone))
 
 
 def cut(array: Any, unit: str) -> Any:
-    """The times in another unit; digits that it cannot hold are cut off, also for times before 1970."""
+    """Convert times to another unit, rounding towards the past where it has fewer digits."""
     source = array.type
     target = _with_unit(source, unit)
     digits = {"s": 0, "ms": 3, "us": 6, "ns": 9}

@@ -1,6 +1,6 @@
-"""Hidden nulls: nulls in a NOT NULL field of a row that is itself null.
+"""Removes hidden nulls: nulls in a NOT NULL field of a row that is itself null.
 
-Rows that were decoded from key-value batches contain them, and Parquet refuses them. Only the validity bits are
+Rows that were decoded from key-value batches contain such nulls, and Parquet refuses them. Only the validity bits are
 dropped; the values are not copied.
 """
 
@@ -52,7 +52,7 @@ def _list_of(array: Any, values: Any) -> Any:
 
 
 def _without_validity(array: Any) -> Any:
-    """The value under a null is an ordinary one: zeros, an empty string, no elements."""
+    """Drop the validity bits. The value under a null is an ordinary one: zero, an empty string, or no elements."""
     kind = array.type
     if pa.types.is_struct(kind):
         fields = [kind.field(index) for index in range(kind.num_fields)]

@@ -1,7 +1,7 @@
-"""Fluss data types and Arrow types.
+"""Conversion between Fluss data types and Arrow types, and the layout of Arrow types on the wire.
 
-Names, nullability and time zones are not on the wire, only buffers are, so both sides must agree on the physical
-layout. TIMESTAMP_LTZ has the zone UTC in Arrow, so that the Arrow schema alone distinguishes it from TIMESTAMP.
+The wire carries only buffers, not names, nullability or time zones, so both sides must agree on the physical layout.
+TIMESTAMP_LTZ has the zone UTC in Arrow, so that the Arrow schema alone distinguishes it from TIMESTAMP.
 """
 
 from __future__ import annotations
@@ -86,12 +86,12 @@ def _field(name: str, data_type: DataType) -> pa.Field:
 
 
 def to_arrow_schema(schema: Schema) -> pa.Schema:
-    """The Arrow schema of a table."""
+    """The Arrow schema of a table's rows: a field for each column, in order."""
     return pa.schema([_field(column.name, column.data_type) for column in schema.columns])
 
 
 def from_arrow_type(arrow_type: pa.DataType, nullable: bool = True) -> DataType:
-    """The Fluss type for an Arrow type, including wider Arrow forms of the same values."""
+    """The Fluss type for an Arrow type; forms such as `large_string` give the same Fluss type as the plain ones."""
     simple = _SIMPLE_BY_ID.get(arrow_type.id)
     if simple is not None:
         return simple(nullable=nullable)
@@ -99,7 +99,7 @@ def from_arrow_type(arrow_type: pa.DataType, nullable: bool = True) -> DataType:
         return BinaryType(arrow_type.byte_width, nullable=nullable)
     if pa.types.is_decimal(arrow_type):
         if arrow_type.precision > MAX_DECIMAL_PRECISION:
-            raise ValueError(f"{arrow_type} has more than the {MAX_DECIMAL_PRECISION} digits that a DECIMAL can have")
+            raise ValueError(f"a DECIMAL has at most {MAX_DECIMAL_PRECISION} digits, got {arrow_type}; cast it first")
         return DecimalType(arrow_type.precision, arrow_type.scale, nullable=nullable)
     if pa.types.is_time(arrow_type):
         return TimeType(_PRECISION_OF_UNIT[arrow_type.unit], nullable=nullable)
@@ -128,7 +128,7 @@ def _from_arrow_field(arrow_field: pa.Field) -> DataType:
 
 
 def from_arrow_schema(arrow_schema: pa.Schema) -> Schema:
-    """A schema without a primary key for an Arrow schema, with column ids assigned."""
+    """The Fluss schema for an Arrow schema: without a primary key, and with column ids assigned."""
     columns = []
     for arrow_field in arrow_schema:
         try:
@@ -168,16 +168,16 @@ _LIST_ID, _MAP_ID, _STRUCT_ID = pa.list_(pa.int8()).id, pa.map_(pa.int8(), pa.in
 
 
 class WireLayout(NamedTuple):
-    """The number of Arrow field nodes and buffers of a column or a message."""
+    """The number of field nodes and the number of buffers of a column or a whole message."""
 
     nodes: int
     buffers: int
 
 
 def wire_layout(arrow_type: pa.DataType) -> WireLayout:
-    """Nodes and buffers of a column; ValueError for Arrow types that must never be written.
+    """The nodes and buffers of a column of this type; ValueError for Arrow types that must never be written.
 
-    The bytes carry no types, so readers would misread a large string or a 256-bit decimal without noticing.
+    The bytes carry no types: readers would take a large string or a 256-bit decimal for something else unnoticed.
     """
     type_id = arrow_type.id
     if type_id in _FLAT_TWO_BUFFERS:
@@ -187,7 +187,7 @@ def wire_layout(arrow_type: pa.DataType) -> WireLayout:
     if type_id == _LIST_ID:
         children, own_buffers = [arrow_type.value_type], 2
     elif type_id == _MAP_ID:
-        # offsets of the map, then the entries struct, which is a node with a validity buffer of its own
+        # The map has validity and offsets; its entries are a struct, which is a node with a validity buffer of its own.
         children, own_buffers = [pa.struct([arrow_type.key_field, arrow_type.item_field])], 2
     elif type_id == _STRUCT_ID:
         children, own_buffers = [arrow_type.field(index).type for index in range(arrow_type.num_fields)], 1
@@ -198,7 +198,7 @@ def wire_layout(arrow_type: pa.DataType) -> WireLayout:
 
 
 def schema_wire_layout(arrow_schema: pa.Schema) -> WireLayout:
-    """Nodes and buffers of a whole message with this schema."""
+    """The nodes and buffers of a whole message with this schema."""
     nodes = buffers = 0
     for arrow_type in arrow_schema.types:
         layout = wire_layout(arrow_type)

@@ -1,7 +1,7 @@
-"""Arrow log batches: record batches to bytes and back.
+"""Encodes Arrow record batches as log batches, and decodes them.
 
 Writing: Arrow C++ lays out the uncompressed message. For compressed tables its buffers are compressed one by one and
-get metadata in Java's form, because Java cannot read Arrow's own LZ4 frames (see compression.py).
+get metadata in Java's form, because Java cannot read Arrow's own LZ4 frames (see `arrow/compression.py`).
 Reading: anything in a hostile message that could make Arrow read outside of the bytes, or allocate without bound, is
 checked before Arrow sees it, and the arrays are validated afterwards.
 """
@@ -37,9 +37,10 @@ from fluss.codec.batches.log_batch import (
 from fluss.codec.batches.statistics import encode_statistics
 from fluss.codec.buffers import ReadableBuffer, byte_view
 
-# int32 offsets limit a buffer, and no real batch comes near this size.
+# Offsets of int32 limit the size of a buffer, and no real batch comes near this size.
 MAX_UNCOMPRESSED_BATCH_BYTES = 2**31
-# The densest possible content: LZ4 gains at most 255 to 1; a zstd block of 128 KiB takes at least 4 bytes.
+# The largest possible ratio of uncompressed to compressed bytes: LZ4 reaches 255, and a zstd block of 128 KiB takes at
+# least 4 bytes.
 _MAX_EXPANSION = {CompressionKind.LZ4_FRAME: 256, CompressionKind.ZSTD: 32 * 1024}
 # Arrow decompresses the columns of a message on several threads. For a small message, waking them takes longer than the
 # work (145 us instead of 20 for one row), and 20 % more CPU for one of 200 KB; decoders run in parallel anyway.
@@ -86,7 +87,7 @@ def encode_arrow_batch(
 
 
 def encode_message(batch: pa.RecordBatch, compression: Compression) -> list[bytes | memoryview]:
-    """The Arrow message of `batch`, as a list of parts."""
+    """Encode `batch` as an Arrow message, returned as a list of byte strings."""
     schema_wire_layout(batch.schema)  # refuses types that no reader could decode
     plain = memoryview(batch.serialize())
     if compression.kind is CompressionKind.NONE:
@@ -122,11 +123,13 @@ def decode_arrow_batch(
     header: BatchHeader | None = None,
     validate: bool = True,
 ) -> tuple[pa.RecordBatch | None, bytes | None]:
-    """Rows and change types of the batch at `position`. Rows are None if it is empty, change types for appends only.
+    """The rows and change types of the batch at `position`.
+
+    The rows are None if the batch is empty, the change types are None if it has only appends.
 
     `arrow_schema` is that of the batch's schema id (of the projected columns for a projected batch). The checksum is
     not checked: projected batches have no valid one. Columns of an uncompressed batch may be views of `buffer`, which
-    must not change then. With `validate` off, the caller must check the values before it uses them.
+    must not change then. If `validate` is False, the caller must check the values before it uses them.
     """
     if header is None:
         header = read_header(buffer, position)
@@ -155,7 +158,7 @@ _facts_by_id: dict[int, _SchemaFacts] = {}
 
 
 def _facts(arrow_schema: pa.Schema) -> _SchemaFacts:
-    """Facts that hold for all messages of a schema, cached: scanners use one schema object for many messages."""
+    """The cached layout and flags of a schema. Scanners use one schema object for many messages."""
     facts = _facts_by_id.get(id(arrow_schema))
     if facts is None:
         if len(_facts_by_id) >= MAX_REMEMBERED_SCHEMAS:
@@ -179,7 +182,8 @@ def decode_message(
         if message.compression is CompressionKind.NONE or len(stored) >= MIN_THREADED_MESSAGE_BYTES:
             source = pa.py_buffer(stored)
             if source.address % _ALIGNMENT_BYTES and message.compression is CompressionKind.NONE:
-                # After change types, or inside a frame, it may start anywhere; other libraries want aligned columns.
+                # After change types, or inside a frame, the message may start at any address. It is copied to an
+                # aligned one, because other libraries require aligned columns.
                 source = pa.py_buffer(bytes(stored))
             rows = pa.ipc.read_record_batch(source, arrow_schema)
         else:
@@ -193,14 +197,14 @@ def decode_message(
 
 
 def _check_message(message: MessageMetadata, view: memoryview, layout: WireLayout, record_count: int) -> list[int]:
-    """Check what Arrow does not. Return the buffers that consist of a zero length prefix only."""
+    """Make the checks that Arrow does not make. Return the buffers that consist only of a length prefix of zero."""
     if (message.node_count, message.buffer_count) != layout:
         raise CorruptBatch(
             f"the message has {message.node_count} nodes and {message.buffer_count} buffers, "
-            f"the schema {layout.nodes} and {layout.buffers}"
+            f"but its schema requires {layout.nodes} and {layout.buffers}"
         )
     if message.row_count != record_count:
-        raise CorruptBatch(f"the message has {message.row_count} rows, its batch {record_count}")
+        raise CorruptBatch(f"the message has {message.row_count} rows, but the header of its batch has {record_count}")
     nodes = message.nodes()
     if any(not 0 <= null_count <= length for length, null_count in zip(nodes[::2], nodes[1::2], strict=True)):
         raise CorruptBatch("a column has more nulls than rows, or a negative number of them")
@@ -227,12 +231,13 @@ def _check_compressed_buffers(message: MessageMetadata, view: memoryview, table:
         if raw_length == RAW_BUFFER_LENGTH:
             continue
         if not 0 <= raw_length <= length * expansion:
-            raise CorruptBatch(f"compressed buffer of {length} bytes claims to hold {raw_length}")
+            raise CorruptBatch(f"compressed buffer of {length} bytes claims to hold {raw_length} uncompressed bytes")
         total += raw_length
         if not raw_length and length == LENGTH_PREFIX_BYTES:
             empty.append(index // 2)
     if total > MAX_UNCOMPRESSED_BATCH_BYTES:
-        raise CorruptBatch(f"batch of {total} uncompressed bytes; the limit is {MAX_UNCOMPRESSED_BATCH_BYTES}")
+        limit = MAX_UNCOMPRESSED_BATCH_BYTES
+        raise CorruptBatch(f"a batch may have at most {limit} uncompressed bytes, but this one has {total}")
     return empty
 
 

@@ -31,10 +31,10 @@ _INT64 = Struct("<q")
 
 
 class MessageMetadata(NamedTuple):
-    """The positions of the parts of a message. Positions count from the start of the metadata unless said otherwise."""
+    """The metadata of a message and the positions of its parts, counted from the start of the metadata."""
 
     metadata: memoryview
-    body_start: int  # in the whole buffer
+    body_start: int  # counted from the start of the whole buffer
     body_length: int
     row_count: int
     compression: CompressionKind
@@ -47,11 +47,11 @@ class MessageMetadata(NamedTuple):
     body_length_position: int = 0
 
     def buffers(self) -> tuple[int, ...]:
-        """offset, length, offset, length, ... of all buffers, relative to the body."""
+        """The offset and the length of every buffer in turn; offsets count from the start of the body."""
         return Struct(f"<{2 * self.buffer_count}q").unpack_from(self.metadata, self.buffers_position)
 
     def nodes(self) -> tuple[int, ...]:
-        """length, null count, length, null count, ... of all nodes."""
+        """The length and the null count of every node in turn."""
         return Struct(f"<{2 * self.node_count}q").unpack_from(self.metadata, self.nodes_position)
 
 
@@ -60,7 +60,7 @@ def read_message(buffer: ReadableBuffer, position: int, end: int) -> MessageMeta
     view = byte_view(buffer)
     end = min(end, len(view))
     if end - position < MESSAGE_PREFIX_BYTES:
-        raise CorruptBatch(f"no Arrow message at {position}: only {max(end - position, 0)} bytes are left")
+        raise CorruptBatch(f"no Arrow message at {position}: a prefix does not fit into {max(end - position, 0)} bytes")
     continuation, metadata_length = _PREFIX.unpack_from(view, position)
     body_start = position + MESSAGE_PREFIX_BYTES + metadata_length
     if continuation != CONTINUATION or metadata_length < 0 or body_start > end:
@@ -102,7 +102,7 @@ def _walk(metadata: memoryview, body_start: int) -> MessageMetadata:
 
 
 def _field(metadata: memoryview, table: int, field_id: int) -> int:
-    """Position of a field in a table, 0 if it is absent."""
+    """The position of a field of a flatbuffer table, 0 if the field is absent."""
     vtable = table - _INT32.unpack_from(metadata, _checked(metadata, table))[0]
     slot = 4 + 2 * field_id
     if slot + 2 > _UINT16.unpack_from(metadata, _checked(metadata, vtable))[0]:
@@ -112,7 +112,7 @@ def _field(metadata: memoryview, table: int, field_id: int) -> int:
 
 
 def _checked(metadata: memoryview, position: int) -> int:
-    # A negative position would silently count from the end.
+    # Python would count a negative position from the end, without an error.
     if not 0 <= position < len(metadata):
         raise CorruptBatch(f"flatbuffer offset {position} is outside of the {len(metadata)} bytes of Arrow metadata")
     return position
@@ -148,7 +148,7 @@ class _JavaForm(NamedTuple):
     row_count_position: int
 
 
-# In these prefixes the fields that differ between messages are zero.
+# The fields of a prefix that differ between messages are zero here; `MetadataWriter` fills them in.
 _JAVA_FORMS = {
     CompressionKind.NONE: _JavaForm(
         bytes.fromhex(
@@ -178,9 +178,9 @@ _BODY_LENGTH_POSITION = 0x18
 
 
 class MetadataWriter:
-    """Writes prefix and metadata of messages with one codec and a fixed number of nodes and buffers.
+    """Writes the prefix and the metadata of messages that have one codec and a fixed number of nodes and buffers.
 
-    Immutable after construction, so one writer serves all threads.
+    Immutable after construction, so that several threads can share a writer.
     """
 
     def __init__(self, compression: CompressionKind, node_count: int, buffer_count: int) -> None:
@@ -204,7 +204,7 @@ class MetadataWriter:
         self.size = len(template)
 
     def write(self, row_count: int, body_length: int, nodes: ReadableBuffer, buffers: list[int]) -> bytearray:
-        """`nodes` as bytes, `buffers` as offset, length, offset, length, ..."""
+        """The bytes of a message before its body. `nodes` are encoded, `buffers` have offset and length in turn."""
         out = bytearray(self._template)
         _INT64.pack_into(out, self._body_length_position, body_length)
         _INT64.pack_into(out, self._row_count_position, row_count)

@@ -47,7 +47,7 @@ class ChangelogCodec:
         writer_id: int = NO_WRITER_ID,
         batch_sequence: int = NO_BATCH_SEQUENCE,
     ) -> bytearray:
-        """A batch of these rows, ready to be stamped. Without rows it is only a header, which takes one offset."""
+        """A batch of these rows; the log fills in offset and timestamp. Without rows, it is only a header."""
         rows = pa.RecordBatch.from_arrays(columns, schema=self.arrow_schema)
         if self._row_format is None:
             encoded = encode_arrow_batch(
@@ -64,7 +64,7 @@ class ChangelogCodec:
     def decode(
         self, buffer: ReadableBuffer, position: int = 0, *, header: BatchHeader | None = None
     ) -> tuple[list[Any], bytes]:
-        """Columns in the target schema and change types of the batch at `position`; CorruptBatch if it is not valid."""
+        """The columns, in the target schema, and change types of the batch at `position`, or CorruptBatch."""
         if header is None:
             header = read_header(buffer, position)
         source, arrow_schema, mapping = self._source(header.schema_id)

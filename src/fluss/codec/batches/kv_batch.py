@@ -3,12 +3,12 @@
     length 4 | magic 1 | crc 4 | schema id 2 | attributes 1 | writer id 8 | batch sequence 4 | record count 4 = 28 bytes
     then per record: length 4 | key length varint | key | row, or nothing for a delete
 
-`length` counts what follows it; the checksum covers everything from the schema id on. Bytes after the batch are
-ignored. Rows are full width; the request says which of their columns are to be written.
+`length` counts the bytes after it; the checksum covers everything from the schema id on. Bytes after the batch are
+ignored. Rows have all columns of the table; the request states which of them are to be written.
 
 A decoded batch holds keys and values; values have the form in which the store keeps them (schema id and row, see
-`kv_values`). From `COLUMN_WISE_MIN_ROWS` records on they are cut out of the batch with array operations, below that by
-a loop. Both give the same result, and both can be read as lists or as arrays.
+`kv_values`). They are cut out of the batch with array operations if there are at least `COLUMN_WISE_MIN_ROWS` records,
+and otherwise by a loop. Both ways give the same result, which can be read as lists or as arrays.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ from fluss.codec.rows.varint import MAX_VARINT32_BYTES, read_length, read_varint
 KV_MAGIC = 0
 KV_HEADER_BYTES = 28
 MAX_KV_BATCH_BYTES = 2**31 - 1
-# The length of a key and a key of one byte: the store reserves the empty key for its own notes.
+# One byte for the length of the key, and one for the key, which is not empty: stores use the empty key for their notes.
 MIN_RECORD_BYTES = 2
 _HEADER = Struct("<ibIhbqii")
 _FRONT = Struct("<ibI")
@@ -65,7 +65,7 @@ class KvHeader(NamedTuple):
 
 
 class KvRecords:
-    """The records of a batch in order: keys, and values that are None (null) for deletes."""
+    """The records of a batch in order: their keys, and their values, which are None (null) for deletes."""
 
     __slots__ = ("_key_array", "_key_list", "_value_array", "_value_list", "header")
 
@@ -93,7 +93,7 @@ class KvRecords:
 
     @property
     def value_list(self) -> list[bytes | None]:
-        """Schema id and row of each record; None for a delete."""
+        """The value of each record, a schema id and a row; None for a delete."""
         if self._value_list is None:
             self._value_list = self._value_array.to_pylist()
         return self._value_list
@@ -107,14 +107,14 @@ class KvRecords:
 
     @property
     def values(self) -> Any:
-        """Schema id and row of each record as a binary array; null for a delete."""
+        """The values as a binary array, each a schema id and a row; null for a delete."""
         if self._value_array is None:
             self._value_array = pa.array(self._value_list, pa.binary())
         return self._value_array
 
 
 def read_kv_header(buffer: ReadableBuffer) -> KvHeader:
-    """The header at the front of `buffer`; CorruptBatch if it does not hold a whole batch."""
+    """The header at the front of `buffer`; CorruptBatch if the buffer does not have the whole batch."""
     available = len(buffer)
     if available < KV_HEADER_BYTES:
         raise CorruptBatch(f"a key-value batch needs {KV_HEADER_BYTES} bytes, got {available}")
@@ -123,25 +123,25 @@ def read_kv_header(buffer: ReadableBuffer) -> KvHeader:
     if header.magic != KV_MAGIC:
         raise UnknownMagic(f"unknown key-value batch magic {header.magic}")
     if not KV_HEADER_BYTES <= header.size <= available:
-        raise CorruptBatch(f"a key-value batch has {header.size} bytes, but only {available} are there")
+        raise CorruptBatch(f"a key-value batch of {header.size} bytes is cut off after {available} bytes")
     if header.record_count < 0:
         raise CorruptBatch(f"a key-value batch has the invalid record count {header.record_count}")
     return header
 
 
 class EmptyKeyError(CorruptBatch):
-    """A record has an empty key, which stores reserve for their own notes."""
+    """Raised for a record with an empty key, which stores reserve for their own notes."""
 
 
 def check_kv_crc(buffer: ReadableBuffer, header: KvHeader) -> bool:
-    """True when the checksum of the batch is right."""
+    """True if the checksum in `header` matches the bytes of the batch."""
     return crc32c(buffer, _CRC_START, header.size) == header.crc
 
 
 def decode_kv_batch(buffer: ReadableBuffer, *, header: KvHeader | None = None) -> KvRecords:
-    """The records of the batch at the front of `buffer`, copied out of it. The checksum is not checked.
+    """The records of the batch at the front of `buffer`, copied out of it; CorruptBatch if they are invalid.
 
-    CorruptBatch describes what is wrong; rows are not decoded.
+    The checksum is not checked, and rows are not decoded.
     """
     if header is None:
         header = read_kv_header(buffer)
@@ -154,7 +154,7 @@ def decode_kv_batch(buffer: ReadableBuffer, *, header: KvHeader | None = None) -
 
 
 def decode_kv_parts(buffer: ReadableBuffer, header: KvHeader, max_records: int) -> Iterator[KvRecords]:
-    """Decode a batch in parts of at most `max_records` records, each with a header that counts its own."""
+    """Decode a batch in parts of at most `max_records` records. The header of a part has the part's record count."""
     if header.schema_id < 0:
         raise CorruptBatch(f"a key-value batch has the invalid schema id {header.schema_id}")
     body = byte_view(buffer)[KV_HEADER_BYTES : header.size]
@@ -186,7 +186,7 @@ def _decode_one_by_one(body: memoryview, header: KvHeader) -> KvRecords:
         (length,) = unpack_from(body, position)
         position += LENGTH_BYTES
         if not MIN_RECORD_BYTES <= length <= end - position:
-            raise CorruptRowError(f"record {index} of {header.record_count} has length {length} at byte {position}")
+            raise CorruptRowError(f"record {index} of {header.record_count} has bad length {length} at byte {position}")
         record = body[position : position + length]
         key_length, key_start = read_length(record, 0)
         if not key_length:
@@ -234,25 +234,25 @@ def encode_kv_batch(
     writer_id: int = NO_WRITER_ID,
     batch_sequence: int = NO_BATCH_SEQUENCE,
 ) -> bytes:
-    """A batch of records: keys, and rows (without schema id) that are None or null for deletes.
+    """Encode a batch of records from their keys and rows (without schema id); the row of a delete is None or null.
 
-    Both are sequences of bytes, or both binary arrays.
+    Keys and rows are either both sequences of bytes or both binary arrays.
     """
     count = len(keys)
     if len(rows) != count:
-        raise ValueError(f"got {count} keys, but {len(rows)} rows")
+        raise ValueError(f"each key needs one row, got {count} keys and {len(rows)} rows")
     records = _join_records(keys, rows) if isinstance(keys, pa.Array) else _pack_records(keys, rows)
     schema_id_prefix(schema_id)
     covered = _COVERED.pack(schema_id, 0, writer_id, batch_sequence, count)
     size = KV_HEADER_BYTES + len(records)
     if size > MAX_KV_BATCH_BYTES:
-        raise ValueError(f"a batch holds at most {MAX_KV_BATCH_BYTES} bytes, this one would have {size}")
+        raise ValueError(f"a batch holds at most {MAX_KV_BATCH_BYTES} bytes, but this one would have {size}; split it")
     front = _FRONT.pack(size - LENGTH_BYTES, KV_MAGIC, crc32c_of_pieces((covered, records)))
     return b"".join((front, covered, records))
 
 
 def numbered_kv_batch(data: bytes, writer_id: int, batch_sequence: int) -> list[bytes | memoryview]:
-    """The parts of a whole batch with writer id and sequence filled in: a new header in front of the same records."""
+    """A copy of a batch with this writer id and sequence: a new header, and the records of `data` as a view."""
     header = read_kv_header(data)
     covered = _COVERED.pack(header.schema_id, header.attributes, writer_id, batch_sequence, header.record_count)
     records = memoryview(data)[KV_HEADER_BYTES : header.size]

@@ -1,8 +1,9 @@
-"""Value bytes of the key-value store: an int16 schema id and the row in that schema.
+"""Encodes and decodes the values of the key-value store: an int16 schema id, and a row in that schema.
 
 Rows stay in the schema they were written with, so the values of one bucket may have different schema ids. Decoding
 converts them all to one schema: values are grouped by id, each group is decoded column by column, and the groups are
-put back into the order of the values. There is nearly always one group only.
+put back into the order of the values. There is nearly always only one group.
+
 
 >>> from fluss.model.schema import Column, Schema
 >>> from fluss.model.types import IntType, StringType
@@ -40,26 +41,26 @@ _DECODE = {RowFormat.COMPACTED: decode_compacted_row, RowFormat.INDEXED: decode_
 
 
 def schema_id_prefix(schema_id: int) -> bytes:
-    """The first bytes of every value of a schema."""
+    """The encoded schema id, with which every value in that schema begins."""
     if not 0 <= schema_id <= MAX_SCHEMA_ID:
         raise ValueError(f"schema id must be from 0 to {MAX_SCHEMA_ID}, got {schema_id}")
     return _SCHEMA_ID.pack(schema_id)
 
 
 def encode_value(row: Sequence[Any], schema_id: int, schema: Schema, row_format: RowFormat) -> bytes:
-    """The value bytes of one row of logical values."""
+    """Encode one row, given as logical values (`codec.rows.values`)."""
     return schema_id_prefix(schema_id) + _ENCODE[row_format](row, schema.data_types)
 
 
 def encode_values(batch: Any, schema_id: int, schema: Schema, row_format: RowFormat) -> Any:
-    """The value bytes of all rows of a record batch, as a binary array; columns are taken by position."""
+    """Encode all rows of a record batch as a binary array; columns are matched by position."""
     components = row_components(batch, schema.data_types, row_format)
     prefix = np.frombuffer(schema_id_prefix(schema_id) * batch.num_rows, np.int16)
     return join([fixed_size(prefix), *components], batch.num_rows)
 
 
 def value_schema_id(value: bytes | memoryview) -> int:
-    """The schema id of one value."""
+    """Read the schema id at the front of a value."""
     if len(value) < SCHEMA_ID_BYTES:
         raise CorruptRowError(f"a value of {len(value)} bytes has no schema id")
     (schema_id,) = _SCHEMA_ID.unpack_from(value)
@@ -69,7 +70,7 @@ def value_schema_id(value: bytes | memoryview) -> int:
 class ValueReader:
     """Decodes values of any schema of a table to its schema `target_id`. Immutable after construction.
 
-    `schemas` are the schemas by id. The mapping may grow when the table gets columns: values with a newer id than the
+    `schemas` has the schemas by id; entries may be added when the table gets columns. Values with a newer id than the
     target's can be read too, without their newer columns.
     """
 
@@ -82,18 +83,18 @@ class ValueReader:
         self._mappings: dict[int, tuple[int, ...] | None] = {target_id: None}
 
     def row(self, value: bytes | memoryview) -> list[Any]:
-        """One value as logical values in the order of the target schema."""
+        """Decode one value to logical values in the order of the target schema."""
         schema_id = value_schema_id(value)
         schema, mapping = self._schema(schema_id)
         return map_values(self._decode(byte_view(value)[SCHEMA_ID_BYTES:], schema.data_types), mapping)
 
     def columns(self, values: Any, wanted: Collection[int] | None = None) -> list[Any]:
-        """The Arrow columns of a binary array of values without nulls; those that are not `wanted` may be all nulls."""
+        """Decode a binary array of values to Arrow columns. Columns whose position is not `wanted` may be all null."""
         count = len(values)
         if not count:
             return empty_columns(self.target.data_types)
         if values.null_count:
-            raise CorruptRowError("a value must not be null")
+            raise CorruptRowError(f"a value must not be null, but {values.null_count} of {len(values)} are")
         data, offsets = binary_parts(values)
         starts, ends = offsets[:-1], offsets[1:]
         if (ends - starts < SCHEMA_ID_BYTES).any():

@@ -26,11 +26,11 @@ MAGIC_V2 = 2
 NO_WRITER_ID = -1
 NO_BATCH_SEQUENCE = -1
 APPEND_ONLY_FLAG = 0x01
-# base offset and length: which `length` does not count
+# The base offset and the length itself, which `length` does not count.
 LENGTH_PREFIX_BYTES = 12
 MIN_HEADER_BYTES = 48
 MAX_BATCH_BYTES = 2**31 - 1
-# A compressed message has dozens of parts: joining them costs less than one call for each (29 instead of 65 us).
+# A compressed message has dozens of parts: joining them before the checksum takes 29 us, a call for each of them 65 us.
 MAX_PIECES_FOR_CHECKSUM = 4
 MAX_SCHEMA_ID = 2**15 - 1
 MAX_CHANGE_TYPE = 4
@@ -49,11 +49,11 @@ _CHANGE_TYPE_BYTES = bytes(range(MAX_CHANGE_TYPE + 1))
 
 
 class CorruptBatch(ValueError):  # noqa: N818 - the name is part of the interface
-    """The bytes are not a valid batch. The message says what is wrong and where."""
+    """Raised for bytes that are not a valid batch. The message states what is wrong and where."""
 
 
 class UnknownMagic(CorruptBatch):
-    """A batch with an unknown format version."""
+    """Raised for a batch whose magic byte, the version of its format, is unknown."""
 
 
 class BatchHeader(NamedTuple):
@@ -83,25 +83,25 @@ class BatchHeader(NamedTuple):
 
     @property
     def append_only(self) -> bool:
-        """True: every row is an append and no change-type bytes are stored (ARROW format)."""
+        """True if every row is an append, so that no change types are stored (ARROW format)."""
         return bool(self.attributes & APPEND_ONLY_FLAG)
 
     @property
     def header_size(self) -> int:
-        """Bytes of the fixed header, statistics not included."""
+        """The number of bytes of the fixed header, without statistics."""
         return _HEADER_BYTES[self.magic]
 
     @property
     def records_start(self) -> int:
-        """Position after header and statistics, relative to the start of the batch."""
+        """The position after header and statistics, relative to the start of the batch."""
         return _HEADER_BYTES[self.magic] + self.statistics_length
 
 
 def read_header(buffer: ReadableBuffer, position: int = 0) -> BatchHeader:
-    """Read the header at `position`; the body after it need not be there."""
+    """Read the header at `position`; the buffer may end before the body of the batch does."""
     remaining = len(buffer) - position
     if position < 0 or remaining < MIN_HEADER_BYTES:
-        raise CorruptBatch(f"a batch header needs {MIN_HEADER_BYTES} bytes, only {remaining} are left at {position}")
+        raise CorruptBatch(f"a batch header needs {MIN_HEADER_BYTES} bytes, but {remaining} are left at {position}")
     (base, length, magic, timestamp, crc, schema_id, attributes, delta, writer_id, sequence, count) = _V0.unpack_from(
         buffer, position
     )
@@ -111,7 +111,7 @@ def read_header(buffer: ReadableBuffer, position: int = 0) -> BatchHeader:
         if not 0 < magic <= MAGIC_V2:
             raise UnknownMagic(f"unknown batch magic {magic} at position {position}")
         if remaining < _HEADER_BYTES[magic]:
-            raise CorruptBatch(f"the header at {position} needs {_HEADER_BYTES[magic]} bytes, {remaining} are left")
+            raise CorruptBatch(f"the header at {position} needs {_HEADER_BYTES[magic]} bytes, but {remaining} are left")
         if magic == MAGIC_V1:
             (statistics_length,) = _V1.unpack_from(buffer, position)[11:]
         else:
@@ -132,7 +132,7 @@ def read_header(buffer: ReadableBuffer, position: int = 0) -> BatchHeader:
 def iter_batches(
     buffer: ReadableBuffer, position: int = 0, end: int | None = None
 ) -> Iterator[tuple[int, BatchHeader]]:
-    """Yield (position, header) of every whole batch; an incomplete batch at the end is normal and ends it."""
+    """Yield (position, header) of every whole batch, until the end or an incomplete batch, which is not an error."""
     stop = len(buffer) if end is None else min(end, len(buffer))
     while stop - position >= MIN_HEADER_BYTES:
         (length,) = _INT32.unpack_from(buffer, position + LENGTH_POSITION)
@@ -146,7 +146,7 @@ def iter_batches(
 
 
 def check_crc(buffer: ReadableBuffer, position: int, header: BatchHeader) -> bool:
-    """True if the whole batch is there and its checksum is right."""
+    """True if the buffer has the whole batch and its checksum is right."""
     end = position + header.size
     if end > len(buffer):
         return False
@@ -154,13 +154,13 @@ def check_crc(buffer: ReadableBuffer, position: int, header: BatchHeader) -> boo
 
 
 def stamp(buffer: WritableBuffer, position: int, base_offset: int, commit_timestamp: int) -> None:
-    """Write the values that the leader assigns into a batch in place; the checksum does not cover them."""
+    """Write the offset and timestamp that the leader assigns into a batch, in place; the checksum excludes them."""
     _INT64.pack_into(buffer, position, base_offset)
     _INT64.pack_into(buffer, position + _COMMIT_TIMESTAMP_POSITION, commit_timestamp)
 
 
 def encode_header(header: BatchHeader) -> bytes:
-    """The fixed header as bytes, with the checksum as given."""
+    """Encode a header. The checksum is taken from `header` as it is."""
     length = header.size - LENGTH_PREFIX_BYTES
     front = (header.base_offset, length, header.magic, header.commit_timestamp)
     back = header[6:12]
@@ -186,14 +186,14 @@ def encode_batch(
     base_offset: int = 0,
     commit_timestamp: int = 0,
 ) -> bytes:
-    """A whole batch around `body` (change types and message, or row records), with its checksum."""
+    """Encode a batch: the header with its checksum, then `body` (change types and message, or row records)."""
     if not 0 <= schema_id <= MAX_SCHEMA_ID:
         raise ValueError(f"schema id must be from 0 to {MAX_SCHEMA_ID}, got {schema_id}")
     if statistics and magic == MAGIC_V0:
-        raise ValueError("a V0 batch cannot hold statistics")
+        raise ValueError(f"a V0 batch cannot hold statistics, got {len(statistics)} bytes of them; use magic V1")
     size = _HEADER_BYTES[magic] + len(statistics) + sum(map(len, body))
     if size > MAX_BATCH_BYTES:
-        raise ValueError(f"a batch holds at most {MAX_BATCH_BYTES} bytes, this one would have {size}")
+        raise ValueError(f"a batch holds at most {MAX_BATCH_BYTES} bytes, but this one would have {size}; split it")
     header = BatchHeader(
         base_offset, size, magic, commit_timestamp, _UNKNOWN_LEADER_EPOCH, 0, schema_id,
         APPEND_ONLY_FLAG if append_only else 0, max(record_count - 1, 0), writer_id, batch_sequence, record_count,
@@ -221,7 +221,7 @@ def empty_batch(
 
 
 def filler_batch(schema_id: int, base_offset: int, next_offset: int, commit_timestamp: int) -> bytes:
-    """A batch without rows that takes many offsets: readers continue after it. Never sent by clients."""
+    """A batch without rows that takes all offsets below `next_offset`, where readers continue. Clients send none."""
     header = read_header(empty_batch(schema_id, append_only=True))._replace(
         base_offset=base_offset, commit_timestamp=commit_timestamp, last_offset_delta=next_offset - base_offset - 1
     )
@@ -230,9 +230,9 @@ def filler_batch(schema_id: int, base_offset: int, next_offset: int, commit_time
 
 
 def check_change_types(change_types: bytes, record_count: int) -> None:
-    """One byte 0..4 per row, or CorruptBatch."""
+    """Raise CorruptBatch unless there is one byte from 0 to 4 per row."""
     if len(change_types) != record_count:
-        raise CorruptBatch(f"{len(change_types)} change types for {record_count} rows")
+        raise CorruptBatch(f"the number of change types must be {record_count}, that of rows, got {len(change_types)}")
     unknown = change_types.translate(None, _CHANGE_TYPE_BYTES)
     if unknown:
         raise CorruptBatch(f"unknown change type {unknown[0]}; known are 0 to {MAX_CHANGE_TYPE}")

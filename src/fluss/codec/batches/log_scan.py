@@ -1,10 +1,10 @@
-"""Checking the bytes of a log: which batches are whole, and which ranges between them are damaged.
+"""Checks the bytes of a log: which batches are whole, and which ranges between them are damaged.
 
 Pure functions on a buffer. A batch is accepted only if its header is sound, its checksum is right and its base offset
 is the expected one; base offset, length and timestamp are outside the checksum, so the chain of offsets guards them.
 
 After a bad batch the scan looks for the next good one, first where the bad batch claims to end, then byte by byte.
-The caller decides what damage means: at the end of the newest segment it is a torn write, elsewhere a broken disk.
+The caller interprets the damage: at the end of the newest segment it is a torn write, elsewhere the disk is broken.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ _MAX_OFFSET_GAP = 2**31
 
 
 class Damage(NamedTuple):
-    """Bytes that are not a batch, and the offsets lost with them. `next_offset` is -1 if no good batch follows."""
+    """A range of bytes that is not a batch, and the offsets lost with it. `next_offset` is -1 if no batch follows."""
 
     start: int
     end: int
@@ -77,7 +77,7 @@ def batch_at(buffer: ReadableBuffer, position: int, end: int) -> BatchHeader | N
 
 
 def offsets_are_sound(header: BatchHeader) -> bool:
-    """True if the batch takes as many offsets as it has rows (an empty one takes one)."""
+    """True if the batch takes as many offsets as it has rows; a batch without rows takes one."""
     return header.last_offset_delta == (header.record_count - 1 if header.record_count > 0 else 0)
 
 

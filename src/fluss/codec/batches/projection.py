@@ -1,8 +1,8 @@
-"""Cutting columns out of stored Arrow batches without decoding or decompressing them.
+"""Cuts columns out of stored Arrow batches without decoding or decompressing them.
 
-The buffers of adjacent columns are adjacent in the body, so a projection is a few byte ranges of the stored body after
-new metadata. A Projector holds the plan for one (schema, columns) pair. It never changes after
-construction and may be used from any thread.
+The buffers of adjacent columns are adjacent in the body, so a projected batch is new metadata followed by a few byte
+ranges of the stored body. A Projector has the plan for one (schema, columns) pair. It is immutable and may be used by
+any thread.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ _LENGTH_POSITION = 8
 
 
 class _Run:
-    """A range of adjacent selected columns as ranges of nodes and buffers."""
+    """Adjacent selected columns: the ranges of nodes and buffers that belong to them."""
 
     __slots__ = ("buffer_bytes_start", "first_buffer", "node_bytes", "table")
 
@@ -33,7 +33,7 @@ class _Run:
         self.node_bytes = slice(first.nodes * NODE_BYTES, past.nodes * NODE_BYTES)
         self.buffer_bytes_start = first.buffers * BUFFER_BYTES
         self.first_buffer = first.buffers
-        # Offsets and lengths of the run and, unless the run ends the message, the offset of the buffer after it.
+        # The offsets and lengths of the run's buffers and, unless the run ends the message, the offset of the next one.
         count = 2 * (past.buffers - first.buffers) + (0 if is_last else 1)
         self.table = Struct(f"<{count}q")
 
@@ -43,7 +43,7 @@ class Projector:
 
     def __init__(self, data_types: Sequence[DataType], fields: Sequence[int], compression: Compression) -> None:
         if not fields:
-            raise ValueError("a projection needs at least one column")
+            raise ValueError("a projection must have at least one column, got none")
         if any(left >= right for left, right in pairwise(fields)):
             raise ValueError(f"projected columns must be distinct and in ascending order, got {list(fields)}")
         if fields[0] < 0 or fields[-1] >= len(data_types):
@@ -59,13 +59,13 @@ class Projector:
         self._selected = WireLayout(
             sum(layouts[position].nodes for position in fields), sum(layouts[position].buffers for position in fields)
         )
-        # One entry per codec at most. A batch keeps its codec even if it is not the table's.
+        # At most one entry per codec. A batch keeps its codec when the compression of the table is changed.
         self._writers = {compression.kind: MetadataWriter(compression.kind, *self._selected)}
 
     def project(self, buffer: ReadableBuffer, position: int, header: BatchHeader) -> list[BytesLike]:
-        """The projected batch as a list of parts, all but the first slices of `buffer`; an empty batch is unchanged.
+        """The projected batch as a list of parts, all but the first slices of `buffer`. Empty batches are unchanged.
 
-        The checksum is copied and no longer valid; readers of projected batches do not check it.
+        The checksum is copied, though it no longer matches; readers of projected batches do not check it.
         """
         view = byte_view(buffer)
         end = position + header.size
@@ -79,21 +79,21 @@ class Projector:
         if (message.node_count, message.buffer_count) != self._total:
             raise CorruptBatch(
                 f"batch at {position} has {message.node_count} nodes and {message.buffer_count} buffers, "
-                f"its schema {self._total.nodes} and {self._total.buffers}"
+                f"but its schema requires {self._total.nodes} and {self._total.buffers}"
             )
         buffers, nodes, body = self._gather(message, view)
         body_length = sum(map(len, body))
         metadata = self._writer(message.compression).write(message.row_count, body_length, nodes, buffers)
         front = bytearray(view[position : position + header.header_size])
         if header.magic != MAGIC_V0:
-            _INT32.pack_into(front, header.header_size - 4, 0)  # without statistics
+            _INT32.pack_into(front, header.header_size - 4, 0)  # the length of the statistics, which are left out
         front += view[records_start:message_start]
         front += metadata
         _INT32.pack_into(front, _LENGTH_POSITION, len(front) + body_length - LENGTH_PREFIX_BYTES)
         return [front, *body]
 
     def _gather(self, message: MessageMetadata, view: memoryview) -> tuple[list[int], bytes, list[memoryview]]:
-        """Buffer table, node bytes and body ranges of the selected columns."""
+        """The buffer table, the bytes of the nodes, and the ranges of the body for the selected columns."""
         metadata, buffers_position = message.metadata, message.buffers_position
         stored_body = view[message.body_start : message.body_start + message.body_length]
         stored_nodes = metadata[message.nodes_position :]

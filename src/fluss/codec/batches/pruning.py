@@ -1,8 +1,8 @@
-"""Which batches a fetch with a filter can leave out, judged by their statistics alone.
+"""Decides by statistics alone which batches a fetch with a filter can leave out.
 
 Only whole batches are dropped, and only if none of their rows can satisfy the predicate; in doubt a batch is kept.
-Text is compared by its UTF-8 bytes, which is also the order of the bounds. (Java compares
-UTF-16 units for STARTS WITH and so may drop a batch with matching rows outside the basic plane; we keep it.)
+Strings are compared by their UTF-8 bytes, which is also the order of the bounds. (For STARTS WITH, Java compares UTF-16
+units, so it may drop a batch that has matching rows with characters above U+FFFF; this module keeps it.)
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from fluss.model.schema import Schema
 
 
 def may_contain(predicate: BoundPredicate, statistics: BatchStatistics, row_count: int) -> bool:
-    """False when no row of the batch can satisfy the predicate. KeyError or ValueError if it cannot be decided."""
+    """False if no row of the batch can satisfy the predicate. KeyError or ValueError if that cannot be decided."""
     if isinstance(predicate, BoundCompound):
         judge = all if predicate.function is CompoundFunction.AND else any
         return judge(may_contain(child, statistics, row_count) for child in predicate.children)
@@ -72,7 +72,7 @@ def _comparison_may_match(function: LeafFunction, literal: Any, low: Any, high: 
         return bool(high >= literal)
     if function is LeafFunction.STARTS_WITH:
         return bool((low.startswith(literal) or low <= literal) and (high.startswith(literal) or high >= literal))
-    return True  # bounds tell nothing about the middle or the end of a string
+    return True  # bounds give no information about the middle or the end of a string
 
 
 def _holds(sorted_keys: tuple[Any, ...], key: Any) -> bool:
@@ -81,9 +81,9 @@ def _holds(sorted_keys: tuple[Any, ...], key: Any) -> bool:
 
 
 class BatchFilter:
-    """The filter of one fetch: decides batch by batch, whatever schema each was written with.
+    """The filter of one fetch. It decides batch by batch; batches may have different schemas.
 
-    Belongs to one request and one thread. It caches one binding per schema id of the table.
+    It belongs to one request and one thread, and caches the predicate bound to each schema id.
     """
 
     def __init__(self, predicate: Predicate, filter_schema: Schema) -> None:

@@ -1,11 +1,11 @@
-"""The bounds of length-prefixed records: the body of row log batches and of key-value batches.
+"""Finds the bounds of length-prefixed records: the body of row log batches and of key-value batches.
 
-Every record is an int32 little-endian length and that many bytes. The chain can only be followed one record after
-the other, but it can be guessed: nearly all records are shorter than 256 bytes, so each position whose length bytes 1
-to 3 are zero may start one. A guess that no guess follows, or that follows none, is dropped; this is repeated a few
-times. If what remains is one complete chain from the first byte to the last with the right number of records, it is by
-induction the true one.
-In all other cases a plain loop follows the chain, which also reports broken bytes.
+Every record is an int32 little-endian length and that many bytes. Following this chain takes one step per record, so
+the positions are guessed for all records at once: nearly all records are shorter than 256 bytes, so every position
+whose length bytes 1 to 3 are zero may be the start of a record. A guess is dropped if no other guess is where its
+record would end, or if it is not where the record of another guess ends; this is repeated a few times. If the remaining
+guesses are one complete chain from the first byte to the last, with the right number of records, they are by induction
+the true starts. In all other cases a plain loop follows the chain, which also reports broken bytes.
 """
 
 from __future__ import annotations
@@ -25,10 +25,10 @@ _LENGTH = struct.Struct("<i")
 
 
 def record_bounds(body: memoryview, count: int, min_length: int = 0) -> tuple[Int64s, Int64s]:
-    """Starts (after the length) and ends of exactly `count` records that fill `body` exactly."""
+    """The starts (after the length) and ends of the records; CorruptRowError unless exactly `count` fill `body`."""
     if count < 0 or count * (LENGTH_BYTES + min_length) > len(body):
         raise CorruptRowError(f"{len(body)} bytes cannot hold {count} records of {LENGTH_BYTES + min_length} bytes")
-    # Records that are on average longer than a guess allows cannot be guessed.
+    # The guess fails if records are longer on average than the longest that it can find.
     if count >= _GUESS_MIN_RECORDS and len(body) <= count * (LENGTH_BYTES + _MAX_SHORT_RECORD_BYTES):
         guessed = _guess(body, count, min_length)
         if guessed is not None:
@@ -37,7 +37,7 @@ def record_bounds(body: memoryview, count: int, min_length: int = 0) -> tuple[In
 
 
 def _follow(body: memoryview, count: int, min_length: int) -> tuple[Int64s, Int64s]:
-    """Follow the chain record by record. Lengths are not negative, so the next record reveals one that is too long."""
+    """Follow the chain record by record. A length that is too long is noticed at the next record or at the end."""
     size, position, unpack_from = len(body), 0, _LENGTH.unpack_from
     behind: list[int] = []
     append = behind.append
@@ -55,10 +55,10 @@ def _follow(body: memoryview, count: int, min_length: int) -> tuple[Int64s, Int6
     if position > size:
         start = behind[-2] if len(behind) > 1 else 0
         wrong, place = position - start - LENGTH_BYTES, start + LENGTH_BYTES
-        raise CorruptRowError(f"record {len(behind) - 1} of {count} has length {wrong} at byte {place} of {size}")
+        raise CorruptRowError(f"record {len(behind) - 1} of {count} has wrong length {wrong} at byte {place} of {size}")
     if len(behind) < count:
         place = position + LENGTH_BYTES
-        raise CorruptRowError(f"record {len(behind)} of {count} has length {length} at byte {place} of {size}")
+        raise CorruptRowError(f"record {len(behind)} of {count} has wrong length {length} at byte {place} of {size}")
     if position != size:
         raise CorruptRowError(f"{size - position} unexpected bytes after {count} records")
     ends = np.array(behind, np.int64)

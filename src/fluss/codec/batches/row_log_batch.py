@@ -1,8 +1,8 @@
-"""INDEXED and COMPACTED log batches from and to Arrow.
+"""Encodes Arrow record batches as INDEXED or COMPACTED log batches, and decodes them.
 
-The header is that of every log batch, always V0. The body is one record per row: int32 length of the rest, one
-byte of change type, the row. Unlike in ARROW batches, every record holds its change type, whatever the flag in the
-header, so it is read from the records.
+The header is that of every log batch, always V0. The body has one record per row: an int32 length of the rest, one byte
+of change type, the row. Unlike in ARROW batches, every record has its change type even if the header marks the batch as
+append-only, so it is read from the records.
 """
 
 from __future__ import annotations
@@ -70,9 +70,10 @@ def decode_row_batch(
     *,
     header: BatchHeader | None = None,
 ) -> tuple[pa.RecordBatch | None, bytes | None]:
-    """Rows and change types of the batch at `position`; Rows are None if it is empty, change types for appends only.
+    """The rows and change types of the batch at `position`; CorruptBatch if it is invalid.
 
-    `schema` is that of the batch's schema id. The checksum is not checked. CorruptBatch describes what is wrong.
+    The rows are None if the batch is empty, the change types are None if it has only appends. `schema` is that of the
+    batch's schema id. The checksum is not checked.
     """
     if header is None:
         header = read_header(buffer, position)

@@ -44,7 +44,7 @@ def supports_statistics(data_type: DataType) -> bool:
 
 
 def encode_statistics(batch: pa.RecordBatch, columns: Sequence[int]) -> bytes:
-    """The statistics block for the columns at these positions, in this order."""
+    """Encode the statistics block of the columns at these positions, in this order."""
     types: list[DataType] = []
     null_counts: list[int] = []
     minima: list[Any] = []
@@ -53,7 +53,8 @@ def encode_statistics(batch: pa.RecordBatch, columns: Sequence[int]) -> bytes:
         array = batch.column(position)
         data_type = from_arrow_type(array.type)
         if not supports_statistics(data_type):
-            raise ValueError(f"column {batch.schema.names[position]!r} of type {data_type} cannot have statistics")
+            name = batch.schema.names[position]
+            raise ValueError(f"column {name!r} of type {data_type} cannot have statistics; leave it out")
         minimum, maximum = _bounds(array, data_type)
         types.append(data_type)
         null_counts.append(array.null_count)
@@ -81,7 +82,7 @@ def _bounds(array: pa.Array, data_type: DataType) -> tuple[Any, Any]:
 
 
 def _float_bounds(values: np.ndarray[Any, Any]) -> tuple[float, float]:
-    """In Java's order: -0.0 before 0.0, NaN after everything."""
+    """The smallest and the largest value in Java's order: -0.0 before 0.0, NaN after everything."""
     numbers = values[~np.isnan(values)]
     if not len(numbers):
         return math.nan, math.nan
@@ -116,7 +117,7 @@ def _millis_and_nanos(scalar: pa.Scalar) -> tuple[int, int]:
 
 
 def _unscaled(scalar: pa.Scalar) -> int:
-    # By digits: arithmetic of decimal.Decimal would round to the 28 digits of its default context.
+    # Computed from the digits: arithmetic of decimal.Decimal would round to the 28 digits of its default context.
     sign, digits, _ = scalar.as_py().as_tuple()
     magnitude = int("".join(map(str, digits)))
     return -magnitude if sign else magnitude
@@ -132,7 +133,7 @@ _TO_LOGICAL: dict[str, Callable[[pa.Scalar], Any]] = {
 
 
 class BatchStatistics:
-    """Null counts and bounds by column position. Bounds are decoded at their first use."""
+    """The null counts and bounds of a batch, by column position. Bounds are decoded when they are first used."""
 
     __slots__ = ("_index", "_maxima", "_maximum_row", "_minima", "_minimum_row", "_null_counts", "_types", "columns")
 
@@ -154,11 +155,11 @@ class BatchStatistics:
         self._maxima: list[Any] | None = None
 
     def null_count(self, position: int) -> int:
-        """Nulls of a column; KeyError if it has no statistics."""
+        """The number of nulls of a column; KeyError if it has no statistics."""
         return self._null_counts[self._index[position]]
 
     def bounds(self, position: int) -> tuple[Any, Any]:
-        """Smallest and largest value of a column, None for unknown; KeyError if it has no statistics."""
+        """The smallest and the largest value of a column, None if unknown; KeyError if it has no statistics."""
         index = self._index[position]
         if self._minima is None or self._maxima is None:
             self._minima = decode_aligned_row(self._minimum_row, self._types)

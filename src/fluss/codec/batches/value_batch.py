@@ -1,4 +1,4 @@
-"""Value batches: the rows of LIMIT_SCAN and SCAN_KV.
+"""Value batches: the form in which LIMIT_SCAN and SCAN_KV answers carry the rows of primary-key tables.
 
     length 4 (of what follows) | magic 1 | record count 4 | per record: length 4 | value (schema id and row)
 
@@ -27,17 +27,17 @@ VALUE_BATCH_MAGIC = 0
 MAX_VALUE_BATCH_BYTES = 2**31 - 1
 _HEADER = Struct("<ibi")
 _LENGTH = Struct("<i")
-# Looking up the bytes of a length here is several times as fast as packing it.
+# Looking up the encoded length in this list is several times as fast as packing it.
 _USUAL_LENGTHS = [_LENGTH.pack(length) for length in range(1024)]
 
 
 def value_record_bytes(value: bytes) -> int:
-    """The bytes that a value adds to a batch."""
+    """The number of bytes that a value takes in a batch."""
     return LENGTH_BYTES + len(value)
 
 
 def encode_value_batch(values: Sequence[bytes]) -> bytes:
-    """A batch of values."""
+    """Encode values as a batch."""
     sizes = list(map(len, values))
     size = VALUE_BATCH_HEADER_BYTES + LENGTH_BYTES * len(sizes) + sum(sizes)
     if size > MAX_VALUE_BATCH_BYTES:
@@ -58,7 +58,7 @@ def decode_value_batch(buffer: ReadableBuffer) -> Any:
         raise UnknownMagic(f"unknown value batch magic {magic}")
     size = length + LENGTH_BYTES
     if not VALUE_BATCH_HEADER_BYTES <= size <= len(view):
-        raise CorruptBatch(f"a value batch has {size} bytes, but only {len(view)} are there")
+        raise CorruptBatch(f"a value batch of {size} bytes is cut off after {len(view)} bytes")
     body = view[VALUE_BATCH_HEADER_BYTES:size]
     try:
         starts, ends = record_bounds(body, count, SCHEMA_ID_BYTES)

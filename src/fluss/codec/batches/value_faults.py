@@ -1,7 +1,7 @@
-"""Finding the value of an Arrow batch that its column cannot hold: a bad time, invalid UTF-8, too many digits.
+"""Finds the value of an Arrow batch that its column cannot hold: an invalid time, invalid UTF-8, too many digits.
 
-Arrow's `validate(full=True)`, which readers use too, is the reference. It does not report the row, so the row is found
-by bisection; only refused batches pay for that.
+Arrow's `validate(full=True)`, which readers use too, decides. It does not report the row, so the row is found by
+bisection, which costs time only for batches that are refused.
 """
 
 from __future__ import annotations

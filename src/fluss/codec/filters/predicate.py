@@ -1,4 +1,4 @@
-"""Filter predicates of a fetch, as plain values.
+"""The predicates of fetch requests, as plain values.
 
 A predicate is a tree of comparisons of one column with literals. It names columns by column id, which survives schema
 changes. `read_predicate` takes the wire message (any object with its fields, so that this module needs no protobuf);
@@ -17,7 +17,7 @@ from fluss.model.schema import Column, Schema
 from fluss.model.types import DataType, DecimalType
 
 MAX_PREDICATE_DEPTH = 32
-# Every node costs time for every batch that a fetch examines. A larger filter is ignored, which drops nothing.
+# Every node costs time for every batch that a fetch examines. A larger filter is ignored, so that no batch is left out.
 MAX_PREDICATE_NODES = 512
 MAX_PREDICATE_LITERALS = 65536
 
@@ -41,7 +41,7 @@ class LeafFunction(enum.IntEnum):
 
 
 class CompoundFunction(enum.IntEnum):
-    """How a node joins its children; the numbers are on the wire."""
+    """The operator that joins the children of a node; the numbers are on the wire."""
 
     AND = 0
     OR = 1
@@ -49,7 +49,7 @@ class CompoundFunction(enum.IntEnum):
 
 @dataclass(frozen=True)
 class Leaf:
-    """`function` of the column with this id; literals are logical values (`codec.rows.values`), or None for null."""
+    """A test of the column with this id. Literals are logical values (`codec.rows.values`), or None for null."""
 
     function: LeafFunction
     column_id: int
@@ -71,7 +71,7 @@ _TEXT_FUNCTIONS = frozenset((LeafFunction.STARTS_WITH, LeafFunction.CONTAINS, Le
 _LIST_FUNCTIONS = frozenset((LeafFunction.IN, LeafFunction.NOT_IN))
 _NULL_FUNCTIONS = frozenset((LeafFunction.IS_NULL, LeafFunction.IS_NOT_NULL))
 
-# literal type on the wire -> column types it fits, and the message field that holds the value
+# Literal type on the wire -> the column types that it fits, and the field of the message that has the value.
 _LITERALS: dict[int, tuple[tuple[str, ...], str]] = {
     0: (("BOOLEAN",), "boolean_value"),
     1: (("TINYINT",), "int_value"),
@@ -98,7 +98,7 @@ def read_predicate(message: Any, schema: Schema) -> Predicate:
 
 
 class _PredicateReader:
-    """Reads one message and counts nodes and literals, because each costs time for every batch of a fetch."""
+    """Reads the predicate of one message. Limits its nodes and literals: each costs time for every batch of a fetch."""
 
     def __init__(self, schema: Schema) -> None:
         self._columns = {column.column_id: column for column in schema.columns}
@@ -123,7 +123,8 @@ class _PredicateReader:
         function = LeafFunction(leaf.function)
         column = self._columns.get(leaf.field_id)
         if column is None:
-            raise ValueError(f"the predicate names column id {leaf.field_id}, which the schema does not have")
+            known = ", ".join(map(str, self._columns))
+            raise ValueError(f"the predicate names column id {leaf.field_id}, but the schema has {known}")
         self._literals_left -= len(leaf.literals)
         if self._literals_left < 0:
             raise ValueError(f"the predicate has more than {MAX_PREDICATE_LITERALS} literals")
@@ -137,9 +138,9 @@ def _check_literals(function: LeafFunction, literals: tuple[Any, ...], column: C
         raise ValueError(f"{function.name} needs a string column, but {column.name!r} is {column.data_type}")
     if function in _LIST_FUNCTIONS:
         if not literals and function is LeafFunction.NOT_IN:
-            raise ValueError("NOT_IN must have literals")  # IN without literals matches nothing
+            raise ValueError(f"NOT_IN of column {column.name!r} must have literals, got none")  # IN may have none
     elif len(literals) != (0 if function in _NULL_FUNCTIONS else 1):
-        raise ValueError(f"{function.name} cannot have {len(literals)} literals")
+        raise ValueError(f"{function.name} of column {column.name!r} cannot have {len(literals)} literals")
 
 
 def _read_literal(literal: Any, column: Column) -> Any:
@@ -175,13 +176,13 @@ def _natural_order(value: Any) -> Comparable:
 
 
 def order_of(data_type: DataType) -> Callable[[Any], Comparable]:
-    """The function that makes values of a type comparable in the order of statistics."""
+    """The sort key of values of a type: a function that orders them as the bounds of statistics are ordered."""
     return float_order if data_type.root in ("FLOAT", "DOUBLE") else _natural_order
 
 
 @dataclass(frozen=True)
 class BoundLeaf:
-    """A leaf ready for batches of one schema. `keys` are the sorted non-null literals in comparable form."""
+    """A leaf bound to the schema of a batch. `keys` are the sorted sort keys of the literals that are not null."""
 
     function: LeafFunction
     position: int
@@ -192,7 +193,7 @@ class BoundLeaf:
 
 @dataclass(frozen=True)
 class BoundCompound:
-    """A compound of bound children."""
+    """A conjunction or disjunction whose children are bound to the schema of a batch."""
 
     function: CompoundFunction
     children: tuple[BoundLeaf | BoundCompound, ...]
@@ -204,7 +205,7 @@ BoundPredicate: TypeAlias = BoundLeaf | BoundCompound
 def bind(predicate: Predicate, filter_schema: Schema, batch_schema: Schema) -> BoundPredicate | None:
     """Resolve column ids for batches of `batch_schema`.
 
-    None if a column is missing there or has another type: no decision is possible for such batches.
+    Returns None if a column is missing there or has another type: then nothing can be decided for such batches.
     """
     positions = {column.column_id: position for position, column in enumerate(batch_schema.columns)}
     filter_types = {column.column_id: column.data_type for column in filter_schema.columns}

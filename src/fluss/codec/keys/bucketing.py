@@ -1,10 +1,10 @@
-"""From key bytes to a bucket: the functions of Fluss (and Lance), Paimon, Iceberg and Hudi.
+"""The functions that map the bytes of a key to a bucket: of Fluss (and Lance), Paimon, Iceberg and Hudi.
 
-Each exists for one key and for a binary array of keys; the latter hashes all keys word by word at once.
+Each exists for one key and for a binary array of keys; the array form hashes all keys at once, word by word.
 
 **Tail bytes.** Fluss's and Paimon's hash mixes the up to three bytes after the last whole word one by one. Java, and so
-Flink, Spark and every lake, takes them as signed bytes; pyfluss 1.0 takes them as unsigned ones. They disagree on every
-key with a tail byte of 0x80 or more (INT 128, BIGINT -1, non-ASCII text ...). `tail="java"` is the default.
+Flink, Spark and every lake, takes them as signed bytes; pyfluss 1.0 takes them as unsigned ones. The two disagree on
+every key with a tail byte of 0x80 or more (INT 128, BIGINT -1, non-ASCII strings ...). `tail="java"` is the default.
 Choose `tail="pyfluss"` for a table whose rows are written by pyfluss: a lookup finds a row only in the bucket where its
 writer put it. Iceberg, Hudi and Paimon's own keys (multiples of eight bytes) do not depend on it.
 
@@ -90,7 +90,7 @@ def murmur3(key: bytes) -> int:
 def _check(key: bytes, bucket_count: int) -> None:
     _check_count(bucket_count)
     if not key:
-        raise RowValueError("a bucket key must not be empty (e.g. an empty string as Iceberg key)")
+        raise RowValueError("a bucket key must not be empty, got b'' (e.g. from an empty string as Iceberg key)")
 
 
 def _check_count(bucket_count: int) -> None:
@@ -99,25 +99,25 @@ def _check_count(bucket_count: int) -> None:
 
 
 def fluss_bucket(key: bytes, bucket_count: int, tail: Tail = "java") -> int:
-    """Bucket of a key of a table without lake format, or with Lance."""
+    """The bucket of a key of a table whose lake format is Lance, or that has none."""
     _check(key, bucket_count)
     return fluss_spread(fluss_hash(key, tail)) % bucket_count
 
 
 def paimon_bucket(key: bytes, bucket_count: int, tail: Tail = "java") -> int:
-    """Bucket of a Paimon key."""
+    """The bucket of a Paimon key."""
     _check(key, bucket_count)
     return abs(_signed(fluss_hash(key, tail))) % bucket_count
 
 
 def iceberg_bucket(key: bytes, bucket_count: int, tail: Tail = "java") -> int:
-    """Bucket of an Iceberg key; `tail` has no effect; all bucket functions have one signature."""
+    """The bucket of an Iceberg key. `tail` has no effect: it exists because all bucket functions have one signature."""
     _check(key, bucket_count)
     return (murmur3(key) & 0x7FFFFFFF) % bucket_count
 
 
 def hudi_bucket(key: bytes, bucket_count: int, tail: Tail = "java") -> int:
-    """Bucket of a Hudi key; `tail` has no effect; all bucket functions have one signature."""
+    """The bucket of a Hudi key. `tail` has no effect: it exists because all bucket functions have one signature."""
     _check(key, bucket_count)
     if len(key) != _HUDI_KEY_BYTES:
         raise RowValueError(f"a Hudi bucket key must be {_HUDI_KEY_BYTES} bytes long, got {len(key)} bytes")
@@ -147,12 +147,12 @@ def _finishes(hashes: UInt32s) -> UInt32s:
 
 
 class _Keys:
-    """The keys of a binary array with their bytes readable as words."""
+    """The keys of a binary array, with their bytes laid out so that all keys are hashed word by word."""
 
     def __init__(self, keys: Any, bucket_count: int) -> None:
         _check_count(bucket_count)
         if null_mask(keys) is not None:
-            raise RowValueError("a bucket key must not be null")
+            raise RowValueError(f"a bucket key must not be null, but {keys.null_count} of {len(keys)} are")
         data, offsets = binary_parts(keys)
         self.source = PaddedSource(memoryview(data)[int(offsets[0]) : int(offsets[-1])])
         self.starts = offsets[:-1] - offsets[0]
@@ -161,7 +161,7 @@ class _Keys:
             _check(b"", bucket_count)
 
     def hash_words(self, seed: int) -> UInt32s:
-        """The hash of all whole words. A row drops out when its words are used up."""
+        """The hash of the whole words of every key. Keys with fewer words than others drop out of the later steps."""
         hashes = np.full(len(self.starts), seed, np.uint32)
         word_counts = self.sizes >> 2
         rows, number = np.flatnonzero(word_counts), 0
@@ -219,13 +219,14 @@ def hudi_buckets(keys: Any, bucket_count: int, tail: Tail = "java") -> Int32s:
     """`hudi_bucket` of every key of a binary array."""
     parts = _Keys(keys, bucket_count)
     if (parts.sizes != _HUDI_KEY_BYTES).any():
-        raise RowValueError(f"every Hudi bucket key must be {_HUDI_KEY_BYTES} bytes long")
+        wrong = int(parts.sizes[parts.sizes != _HUDI_KEY_BYTES][0])
+        raise RowValueError(f"every Hudi bucket key must be {_HUDI_KEY_BYTES} bytes long, got one of {wrong} bytes")
     hashes = parts.source.words[parts.starts].astype(np.uint32).byteswap() & np.uint32(0x7FFFFFFF)
     buckets: Int32s = (hashes % np.uint32(bucket_count)).astype(np.int32)
     return buckets
 
 
-# By `table.datalake.format`; None for tables without one.
+# The bucket function by `table.datalake.format`; None is the key for tables without a lake format.
 BUCKET_OF_LAKE_FORMAT: dict[str | None, Callable[[bytes, int, Tail], int]] = {
     None: fluss_bucket,
     "lance": fluss_bucket,

@@ -1,8 +1,8 @@
-"""Key bytes: primary keys, bucket keys and prefix keys.
+"""Encodes keys as bytes: primary keys, bucket keys and prefix keys.
 
 Four encodings: COMPACTED (fields of a COMPACTED row without null bits), PAIMON (an ALIGNED row), ICEBERG (one column,
-the bytes that Iceberg hashes), HUDI (four bytes of a hash, for buckets only). Which one a table uses depends on its
-lake format, even if the lake was never enabled; `KeyPlan` holds the whole rule. Keys are encoded in the order of the
+the bytes that Iceberg hashes), HUDI (four bytes of a hash, for buckets only). The encoding of a table depends on its
+lake format, even if the lake was never enabled; `key_plan` has the whole rule. Keys are encoded in the order of the
 key definition, not of the schema, one at a time or for whole Arrow columns.
 """
 
@@ -73,7 +73,7 @@ _ENCODING_OF_LAKE_FORMAT = {
 class KeyPlan(NamedTuple):
     """The columns and encodings of the keys of a table. Column names are in key order.
 
-    `bucketing` names the bucket function: a lake format or None, see `bucketing.BUCKET_OF_LAKE_FORMAT`.
+    `bucketing` names the bucket function: a lake format or None (see `bucketing.BUCKET_OF_LAKE_FORMAT`).
     """
 
     primary_columns: tuple[str, ...]
@@ -89,7 +89,7 @@ class KeyPlan(NamedTuple):
 
     @property
     def can_look_up_by_prefix(self) -> bool:
-        """The bucket key is a strict prefix of the primary key, in columns and in bytes."""
+        """True if the bucket key is a strict prefix of the primary key, both in columns and in bytes."""
         width = len(self.bucket_columns)
         return (
             0 < width < len(self.primary_columns)
@@ -105,7 +105,7 @@ def key_plan(
     lake_format: str | None,
     kv_format_version: int = 1,
 ) -> KeyPlan:
-    """The key plan of a table. `lake_format` is `table.datalake.format`, in upper or lower case."""
+    """Choose the columns and encodings of a table's keys. `lake_format` is `table.datalake.format`, in any case."""
     lake = lake_format.lower() if lake_format else None
     if lake not in _ENCODING_OF_LAKE_FORMAT:
         known = ", ".join(name for name in _ENCODING_OF_LAKE_FORMAT if name)
@@ -116,13 +116,13 @@ def key_plan(
     buckets = tuple(bucket_keys) or physical
     bucket_encoding = _ENCODING_OF_LAKE_FORMAT[lake]
     custom = kv_format_version >= 2 and buckets != physical
-    lossy = bucket_encoding is KeyEncoding.HUDI  # a hash cannot tell keys apart
+    lossy = bucket_encoding is KeyEncoding.HUDI  # different keys may have the same hash
     primary_encoding = KeyEncoding.COMPACTED if custom or lossy else bucket_encoding
     return KeyPlan(physical, primary_encoding, buckets, bucket_encoding, lake)
 
 
 def encode_key(values: Sequence[Any], types: Sequence[DataType], encoding: KeyEncoding) -> bytes:
-    """The key bytes of logical values in key order."""
+    """Encode one key from its logical values, which are in the order of the key columns."""
     check_key_types(types, encoding)
     if len(values) != len(types):
         raise RowValueError(f"the key has {len(types)} columns, got {len(values)} values")
@@ -142,7 +142,7 @@ def encode_key(values: Sequence[Any], types: Sequence[DataType], encoding: KeyEn
 
 
 def decode_compacted_key(key: bytes | memoryview, types: Sequence[DataType]) -> list[Any]:
-    """The logical values of a compacted key; CorruptRowError unless the bytes are exactly one key."""
+    """Decode a COMPACTED key to its logical values; CorruptRowError unless the bytes are exactly one key."""
     view, position, values = memoryview(key).cast("B"), 0, []
     for data_type in types:
         value, position = read_compacted_field(view, position, data_type)
@@ -153,9 +153,9 @@ def decode_compacted_key(key: bytes | memoryview, types: Sequence[DataType]) -> 
 
 
 def encode_keys(columns: Sequence[Any], types: Sequence[DataType], encoding: KeyEncoding, count: int) -> Any:
-    """The key bytes of all rows as a binary array; `columns` are Arrow arrays in key order.
+    """Encode the keys of all rows as a binary array; `columns` are Arrow arrays in the order of the key columns.
 
-    Hudi keys are hashes of printed values, so they are made row by row.
+    Hudi keys are hashes of values printed as strings, so they are made row by row.
     """
     check_key_types(types, encoding)
     if len(columns) != len(types):
@@ -186,7 +186,7 @@ def check_stored_keys(keys: Any) -> None:
 def check_key_types(types: Sequence[DataType], encoding: KeyEncoding) -> None:
     """Raise unless columns of these types can form a key."""
     if not types:
-        raise RowValueError("a key needs at least one column")
+        raise RowValueError("a key must have at least one column, got none")
     if encoding is KeyEncoding.ICEBERG and len(types) != 1:
         raise RowValueError(f"an Iceberg key must have exactly one column, got {len(types)}")
     for data_type in types:
@@ -238,13 +238,13 @@ def _iceberg_keys(column: Any, data_type: DataType) -> Any:
 
 
 def _hudi_key(values: Sequence[Any], types: Sequence[DataType]) -> bytes:
-    """Big-endian `hashCode` of the list of printed values, as in Hudi's own bucket index."""
+    """Java's `hashCode` of the list of the values as strings, big-endian, as in Hudi's own bucket index."""
     composite = len(types) > 1
     list_hash = 1
     for value, data_type in zip(values, types, strict=True):
         text = (None if composite else _HUDI_NULL) if value is None else _hudi_text(value, data_type)
         if composite and text is not None and (HUDI_SEPARATOR in text or text in HUDI_RESERVED):
-            raise RowValueError(f"{text!r} cannot be part of a Hudi bucket key of several columns")
+            raise RowValueError(f"{text!r} is reserved: it cannot be part of a Hudi bucket key of several columns")
         list_hash = (31 * list_hash + (0 if text is None else _java_string_hash(text))) & _MASK
     return list_hash.to_bytes(4, "big")
 

@@ -1,4 +1,4 @@
-"""Numbers, decimals and instants printed as Java prints them, for partition names and Hudi keys.
+"""Prints numbers, decimals and points in time as Java does, for partition names and Hudi keys.
 
 Python prints some values differently (`1e-05` and `1e+16`, in Java `1.0E-5` and `1.0E16`).
 """
@@ -15,7 +15,7 @@ _MIN_PLAIN, _MAX_PLAIN = 1e-3, 1e7
 
 
 def float_text(value: float, single: bool) -> str:
-    """`Double.toString`, or `Float.toString` for a single-precision value.
+    """The result of Java's `Double.toString`, or of `Float.toString` if `single` is True.
 
     >>> float_text(1e7, False), float_text(-0.0, False), float_text(5e-324, False), float_text(0.1, True)
     ('1.0E7', '-0.0', '4.9E-324', '0.1')
@@ -39,7 +39,7 @@ def float_text(value: float, single: bool) -> str:
 def _shortest(value: float, single: bool) -> tuple[str, int]:
     """The fewest digits that identify the value, and its decimal exponent.
 
-    Java always prints two digits: if one is enough, it takes the nearest two-digit number.
+    Java always prints at least two digits: if one is enough, it prints the nearest number of two digits.
     """
     number = np.float32(value) if single else np.float64(value)
     mantissa, _, exponent = np.format_float_scientific(number, unique=True, trim="-").partition("e")
@@ -64,7 +64,7 @@ def decimal_text(unscaled: int, scale: int) -> str:
 
 
 def instant_of(millis: int) -> datetime.datetime:
-    """UTC date and time down to the second; ValueError for years outside 1 to 9999."""
+    """The UTC date and time, without the fraction of the second; ValueError for years outside 1 to 9999."""
     try:
         return _EPOCH + datetime.timedelta(seconds=millis // 1000)
     except OverflowError:
@@ -72,12 +72,12 @@ def instant_of(millis: int) -> datetime.datetime:
 
 
 def nanos_of_second(millis: int, nanos: int) -> int:
-    """Nanoseconds of an instant within its second."""
+    """The fraction of the second of a point in time, in nanoseconds."""
     return millis % 1000 * 1_000_000 + nanos
 
 
 def _grouped_fraction(nanos: int) -> str:
-    """Fraction of a second in groups of three digits, as java.time prints it; empty if zero."""
+    """A fraction of a second as java.time prints it, in groups of three digits; empty if it is zero."""
     if nanos == 0:
         return ""
     text = f".{nanos:09d}"
@@ -87,7 +87,7 @@ def _grouped_fraction(nanos: int) -> str:
 
 
 def local_date_time_text(millis: int, nanos: int) -> str:
-    """`LocalDateTime.toString`: seconds are left out when they and the fraction are zero.
+    """The result of Java's `LocalDateTime.toString`, which omits the seconds if they and the fraction are zero.
 
     >>> local_date_time_text(0, 0), local_date_time_text(-1, 0)
     ('1970-01-01T00:00', '1969-12-31T23:59:59.999')
@@ -98,5 +98,5 @@ def local_date_time_text(millis: int, nanos: int) -> str:
 
 
 def instant_text(millis: int, nanos: int) -> str:
-    """`Instant.toString`: always with seconds, ends in Z."""
+    """The result of Java's `Instant.toString`, which always has seconds and ends in Z."""
     return instant_of(millis).isoformat() + _grouped_fraction(nanos_of_second(millis, nanos)) + "Z"

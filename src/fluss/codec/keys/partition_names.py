@@ -1,11 +1,11 @@
-"""Partition names from partition values, as Java makes them.
+"""Makes the names of partitions from their values, as Java does.
 
 The name of a partition is its values as strings, in the order of the partition keys, joined with `$`. Nothing is
-escaped, so the server accepts only letters, digits, `_` and `-` in a value; numbers and instants are printed to fit
-(`.` becomes `_`).
+escaped, so the server accepts only letters, digits, `_` and `-` in a value; numbers and times are printed so that they
+fit (`.` becomes `_`).
 
-pyfluss 1.0 differs in two cases: a timestamp without digits below the millisecond has exactly three digits there
-(`_500`, Java `_5`), and floats are `1` where Java has `1_0`.
+pyfluss 1.0 differs in two cases: a timestamp with milliseconds but no finer digits always ends in three digits (`_500`,
+in Java `_5`), and a float without a fraction is printed without one (`1`, in Java `1_0`).
 
 >>> from fluss.model.types import DateType, StringType
 >>> partition_name(["eu", 20235], [StringType(), DateType()])
@@ -37,7 +37,7 @@ _INTEGER_BITS = {"TINYINT": 8, "SMALLINT": 16, "INTEGER": 32, "BIGINT": 64}
 
 
 def partition_value_text(value: Any, data_type: DataType) -> str:
-    """One partition value as a string; it is given in logical form (`codec.rows.values`)."""
+    """The string that a partition name has for a value in logical form (`codec.rows.values`)."""
     root = data_type.root
     if value is None:
         raise RowValueError("a partition value must not be null")
@@ -111,7 +111,7 @@ def partition_names(columns: Sequence[Any], types: Sequence[DataType]) -> Any:
     texts = []
     for column, data_type in zip(columns, types, strict=True):
         if column.null_count:
-            raise RowValueError("a partition value must not be null")
+            raise RowValueError(f"a partition value must not be null, but {column.null_count} of {len(column)} are")
         encoded = column.dictionary_encode()
         distinct = [partition_value_text(value, data_type) for value in column_to_values(encoded.dictionary, data_type)]
         texts.append(pa.array(distinct, pa.string()).take(encoded.indices))
@@ -119,7 +119,7 @@ def partition_names(columns: Sequence[Any], types: Sequence[DataType]) -> Any:
 
 
 def split_partition_name(name: str, keys: Sequence[str]) -> dict[str, str]:
-    """The values in a partition name, by key."""
+    """The values that a partition name consists of, by partition key."""
     parts = name.split(SEPARATOR)
     if len(parts) != len(keys):
         raise ValueError(f"partition name {name!r} has {len(parts)} values, but the keys are {', '.join(keys)}")
@@ -127,12 +127,12 @@ def split_partition_name(name: str, keys: Sequence[str]) -> dict[str, str]:
 
 
 def qualified_name(name: str, keys: Sequence[str]) -> str:
-    """The name with its keys, for messages: `k1=v1/k2=v2`."""
+    """A partition name with its keys, as shown in messages: `k1=v1/k2=v2`."""
     return "/".join(f"{key}={value}" for key, value in split_partition_name(name, keys).items())
 
 
 def check_partition_value(text: str, creating: bool) -> None:
-    """Refuse a value that the server would not take in a partition name."""
+    """Raise ValueError for a value that servers do not accept in a partition name."""
     if not 1 <= len(text) <= MAX_VALUE_CHARACTERS:
         raise ValueError(f"a partition value must have 1 to {MAX_VALUE_CHARACTERS} characters, got {text!r}")
     if not _ALLOWED.fullmatch(text):

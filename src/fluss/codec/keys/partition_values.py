@@ -1,6 +1,7 @@
 """Partition values parsed from strings: the inverse of `partition_names.partition_value_text`.
 
-All strings can be parsed without loss. Those of pyfluss differ in two cases, but denote the same values.
+Every string that the function returns is parsed without loss. pyfluss makes other strings in two cases; they are parsed
+to the same values.
 
 >>> from fluss.model.types import DateType
 >>> partition_value("2025-05-27", DateType())
@@ -27,7 +28,7 @@ _NANOS_PER_MILLISECOND = 1_000_000
 
 
 def partition_value(text: str, data_type: DataType) -> Any:
-    """The value that a string denotes, in logical form (`codec.rows.values`); ValueError if there is none."""
+    """Parse a string to a value in logical form (`codec.rows.values`); ValueError if it is not one of the type."""
     root = data_type.root
     if root in TEXT_ROOTS:
         return text

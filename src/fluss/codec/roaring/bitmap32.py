@@ -41,7 +41,7 @@ Containers = dict[int, Container]
 
 
 def decode_bitmap32(data: bytes) -> Containers:
-    """Containers by the high 16 bits of their numbers. Bytes after the bitmap are ignored, as in Java."""
+    """Decode a bitmap to containers, by the high 16 bits of their numbers. Bytes after it are ignored, as in Java."""
     cursor = Cursor(data)
     (cookie,) = cursor.unpack(_U32)
     flags = b""
@@ -51,9 +51,9 @@ def decode_bitmap32(data: bytes) -> Containers:
     elif cookie == PLAIN_COOKIE:
         (count,) = cursor.unpack(_U32)
         if count > MAX_CONTAINERS:
-            raise broken(f"it claims {count} containers")
+            raise broken(f"it claims {count} containers, but there can be at most {MAX_CONTAINERS}")
     else:
-        raise broken(f"it begins with {cookie}")
+        raise broken(f"it begins with {cookie} instead of {PLAIN_COOKIE} or {RUNS_COOKIE}")
     heads = [cursor.unpack(_HEAD) for _ in range(count)]
     if any(later[0] <= earlier[0] for earlier, later in itertools.pairwise(heads)):
         raise broken("its containers are not sorted")
@@ -68,7 +68,7 @@ def decode_bitmap32(data: bytes) -> Containers:
 
 
 def encode_bitmap32(containers: Containers) -> bytes:
-    """The portable form."""
+    """Encode a bitmap in the portable form."""
     items = sorted(containers.items())
     with_runs = any(container.form == RUN for _, container in items)
     if with_runs:

@@ -1,4 +1,4 @@
-"""Roaring bitmaps of 64-bit numbers as Java's `Roaring64Bitmap` writes itself, and their union: the function `rbm64`.
+"""Roaring bitmaps of 64-bit numbers in the form of Java's `Roaring64Bitmap`, and their union: the function `rbm64`.
 
 This is not the portable 64-bit form that other libraries share. The high 48 bits of the numbers are keys of a tree
 whose leaves name containers of the low 16 bits:
@@ -48,7 +48,7 @@ _END = struct.Struct("<qii")
 
 
 class Node:
-    """An inner node; `children` are by the next byte of their keys, in the order of their places."""
+    """An inner node. `children` has them by the next byte of their keys, in the order of their places."""
 
     __slots__ = ("children", "prefix")
 
@@ -64,7 +64,7 @@ class Node:
 
 
 class Leaf:
-    """A key and the place of its container."""
+    """A leaf: a key, and the place of its container in the list."""
 
     __slots__ = ("key", "place")
 
@@ -74,7 +74,7 @@ class Leaf:
 
 
 class Bitmap64:
-    """A mutable bitmap."""
+    """A mutable bitmap of 64-bit numbers: the tree of keys, and the list of containers."""
 
     def __init__(self) -> None:
         self.root: Node | Leaf | None = None
@@ -87,7 +87,7 @@ class Bitmap64:
             yield from _leaves(self.root)
 
     def add(self, key: bytes, container: Container) -> None:
-        """Add a container for a key that has none."""
+        """Add a container for a key that has none yet."""
         if self.used == len(self.containers):
             length = max(self.used + (self.used >> 1), self.used + 1)
             self.containers += [None] * (length - self.used)
@@ -111,14 +111,14 @@ class Bitmap64:
             self.containers[place] = union(known, container)
 
     def optimise(self) -> None:
-        """Change containers to runs where these are shorter. Runs that are no longer shorter stay, as in Java."""
+        """Convert containers to runs where runs are shorter. Runs that are no longer shorter stay runs, as in Java."""
         for place, container in enumerate(self.containers):
             if container is not None:
                 better = optimised(container)
                 self.containers[place] = better if better.form == RUN else container
 
     def encode(self) -> bytes:
-        """The bitmap as bytes."""
+        """Encode the bitmap as bytes."""
         if self.root is None:
             return b"\0"
         pieces = [b"\1", _I64.pack(sum(1 for _ in self.leaves())), *_encode_node(self.root)]
@@ -133,7 +133,7 @@ class Bitmap64:
 
 
 def decode_bitmap64(data: bytes) -> Bitmap64:
-    """A bitmap from its bytes. Bytes after it are ignored, as in Java."""
+    """Decode a bitmap. Bytes after it are ignored, as in Java."""
     cursor = Cursor(data)
     bitmap = Bitmap64()
     if cursor.take(1) == b"\0":
@@ -142,7 +142,7 @@ def decode_bitmap64(data: bytes) -> Bitmap64:
     bitmap.root = _read_node(cursor, b"")
     list_count, _, length = cursor.unpack(_LIST)
     if list_count != 1 or length < 0:
-        raise broken(f"it claims {list_count} lists of containers, the first one with {length}")
+        raise broken(f"it must have one list of containers, but has {list_count}, the first one of length {length}")
     for _ in range(length):
         if cursor.take(1) == b"\0":
             bitmap.containers.append(None)

@@ -5,11 +5,11 @@
     run      a count, then pairs (first number, count of numbers after it)
 
 Everything is little-endian. A container is written in the form that Java's library gives it after a union and
-`runOptimize`. That form depends on the forms of the two operands: if two forms have almost the same size, the form does
-not change.
+`runOptimize`. That form depends on the forms of the two operands: if two forms have almost the same size, the container
+keeps the one it has.
 
-A container is held as its bytes: most containers of a large bitmap are only copied by a union. Bitmaps are united
-word by word, all others as sorted arrays of numbers.
+A container is kept as bytes, because a union only copies most containers of a large bitmap. Two bitmap containers are
+united word by word, all others as sorted arrays of numbers.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ _WORDS = np.dtype("<u8")
 
 
 def broken(why: str) -> FlussError:
-    """The error for bytes that are not a bitmap."""
+    """Return the error for bytes that are not a bitmap; `why` is the second half of its message."""
     return FlussError(
         f"a value of an rbm column is not a serialised roaring bitmap: {why}", ErrorCode.UNKNOWN_SERVER_ERROR
     )
@@ -54,7 +54,7 @@ class Cursor:
         return taken
 
     def unpack(self, structure: struct.Struct) -> tuple[Any, ...]:
-        """Return the next fields."""
+        """Return the next fields, read with `structure`."""
         return structure.unpack(self.take(structure.size))
 
 
@@ -74,7 +74,7 @@ class Container:
 
     @property
     def numbers(self) -> Any:
-        """The numbers, sorted."""
+        """The numbers as a sorted array."""
         if self.form == ARRAY:
             return np.frombuffer(self.data, _NUMBERS)
         if self.form == BITMAP:
@@ -86,7 +86,7 @@ class Container:
         return (np.repeat(starts, lengths) + offsets).astype(_NUMBERS)
 
     def words(self) -> Any:
-        """The numbers as bits of 1024 words."""
+        """The numbers as the bits of 1024 words."""
         if self.form == BITMAP:
             return np.frombuffer(self.data, _WORDS)
         flags = np.zeros(CONTAINER_NUMBERS, np.bool_)
@@ -99,7 +99,7 @@ class Container:
 
 
 def read_container(form: int, count: int, cursor: Cursor) -> Container:
-    """Read a container of a given form; `count` is its count of numbers, which runs do not need."""
+    """Read a container of a given form that has `count` numbers; for a run container, `count` is not used."""
     if form == ARRAY:
         data = cursor.take(2 * count)
         numbers = np.frombuffer(data, _NUMBERS)
@@ -123,12 +123,12 @@ def read_container(form: int, count: int, cursor: Cursor) -> Container:
 
 
 def container_of(numbers: Any) -> Container:
-    """Sorted numbers in the form that they get when added one by one."""
+    """A container of sorted numbers, in the form that it has in Java after adding them one by one."""
     return _in_form(ARRAY if len(numbers) <= MAX_ARRAY_NUMBERS else BITMAP, np.asarray(numbers, _NUMBERS))
 
 
 def union(one: Container, other: Container) -> Container:
-    """The union, in the form that Java's union has before it is optimised."""
+    """The union of two containers, in the form that Java gives it before `runOptimize`."""
     forms = {one.form, other.form}
     if BITMAP in forms:
         united = _of_words(one.words() | other.words())
@@ -149,7 +149,7 @@ def optimised(container: Container) -> Container:
     if container.form != RUN:
         size = 2 * container.count if container.form == ARRAY else BITMAP_BYTES
         return container.in_form(RUN) if size > run_bytes else container
-    # As in Java: runs win ties, and an array counts two bytes more than it takes.
+    # As in Java: runs are chosen if sizes are equal, and an array counts as two bytes longer than it is.
     if run_bytes <= min(BITMAP_BYTES, 2 * container.count + 2):
         return container
     return container_of(container.numbers)
@@ -173,7 +173,7 @@ def _in_form(form: int, numbers: Any) -> Container:
 
 
 def _of_words(words: Any) -> Container:
-    """A bitmap container. A run begins at each set bit whose lower neighbour is not set."""
+    """A bitmap container of 1024 words. Its runs are counted: one begins at each set bit after an unset one."""
     before = words << np.uint64(1)
     before[1:] |= words[:-1] >> np.uint64(63)
     run_count = int(np.bitwise_count(words & ~before).sum())

@@ -1,8 +1,9 @@
-"""ALIGNED rows: min/max rows of batch statistics and Paimon keys.
+"""ALIGNED rows: the format of Paimon keys, and of the rows of bounds in the statistics of a batch.
 
 Layout: header byte 0 and null bits in words of eight bytes (the bit of column i is bit i + 8), one slot of eight
-bytes per column, then the variable part. Statistics put null into NOT NULL columns (a column without any value has
-no minimum), so nullability is not checked here.
+bytes per column, then the variable part. Statistics have nulls in NOT NULL columns (a column without any value has no
+minimum), so nullability is not checked here.
+
 
 >>> from fluss.model.types import IntType, StringType
 >>> encode_aligned_row([7, "hello world"], [IntType(), StringType()])[8:24].hex(" ", 8)
@@ -22,12 +23,12 @@ HEADER_BITS = 8
 
 
 def aligned_header_bytes(column_count: int) -> int:
-    """Bytes before the first slot: header byte and null bits."""
+    """The number of bytes before the first slot: the header byte and the null bits."""
     return (column_count + HEADER_BITS + 63) // 64 * 8
 
 
 def encode_aligned_row(values: Sequence[Any], types: Sequence[DataType]) -> bytes:
-    """The ALIGNED row of logical values; None is null."""
+    """Encode an ALIGNED row from logical values (`codec.rows.values`), where None is null."""
     if len(values) != len(types):
         raise RowValueError(f"the row has {len(types)} columns, got {len(values)} values")
     header = aligned_header_bytes(len(types))
@@ -45,7 +46,7 @@ def encode_aligned_row(values: Sequence[Any], types: Sequence[DataType]) -> byte
 
 
 def decode_aligned_row(buffer: bytes | bytearray | memoryview, types: Sequence[DataType]) -> list[Any]:
-    """The logical values of an ALIGNED row; CorruptRowError if the bytes are not one."""
+    """Decode an ALIGNED row to logical values (`codec.rows.values`); CorruptRowError if the bytes are invalid."""
     block = memoryview(buffer).cast("B")
     header = aligned_header_bytes(len(types))
     if len(block) < header + SLOT_BYTES * len(types):

@@ -1,8 +1,8 @@
-"""Array and map blocks and their slots, one value at a time.
+"""Encodes and decodes array and map blocks and their slots, one value at a time.
 
-A block is a fixed part of slots followed by a variable part. A slot holds a small value itself, up to seven bytes
-of text "inline" (length in its last byte), or a pointer (length, offset) into the variable part, whose entries start
-on multiples of eight bytes. Arrays give small types narrow slots; ALIGNED rows give every column eight bytes.
+A block is a fixed part of slots followed by a variable part. A slot has a small value itself, up to seven bytes of a
+string "inline" (with the length in its last byte), or a pointer (length, offset) into the variable part, whose entries
+start at multiples of eight bytes. Arrays have narrow slots for small types; ALIGNED rows have eight bytes per column.
 
 All row formats share this layout; only ROW elements differ, so both directions take the row function of the
 enclosing format. The column-wise counterparts are in `block_encode.py` and `block_decode.py`.
@@ -46,7 +46,7 @@ from fluss.model.types import ArrayType, DataType, MapType, RowType
 
 _COUNT = struct.Struct("<i")
 COUNT_BYTES = 4
-_CANONICAL_NAN = math.nan  # packs to 7fc00000 and 7ff8000000000000
+_CANONICAL_NAN = math.nan  # encoded as 7fc00000 (FLOAT) and 7ff8000000000000 (DOUBLE)
 SLOT_BYTES = 8
 MAX_INLINE_BYTES = 7
 INLINE_MARK = 0x80
@@ -57,13 +57,13 @@ def round_up_to_8(size: int) -> int:
 
 
 def slot_width(data_type: DataType) -> int:
-    """Bytes of one element slot in an array block."""
+    """The number of bytes that the slot of an element takes in an array block."""
     fixed = FIXED_STRUCTS.get(data_type.root)
     return fixed.size if fixed else SLOT_BYTES
 
 
 class SlotWriter:
-    """Collects the variable part while slots are made in element order."""
+    """Makes the slots of one block in the order of its elements, and collects its variable part."""
 
     def __init__(self, variable_start: int, encode_row: EncodeRow) -> None:
         self.variable = bytearray()
@@ -71,7 +71,7 @@ class SlotWriter:
         self._encode_row = encode_row
 
     def slot(self, value: Any, data_type: DataType) -> bytes:
-        """The slot of a value that is not null, in the width of its type; longer content becomes an entry."""
+        """The slot of a value that is not null, in the width of its type; longer content goes to the variable part."""
         root = data_type.root
         if root in FIXED_STRUCTS:
             return pack_fixed(value, data_type)
@@ -109,7 +109,7 @@ class SlotWriter:
 
 
 class SlotReader:
-    """Reads slots of one block; `_unread` is how many bytes its variable entries may still have."""
+    """Reads the slots of one block. `_unread` is the number of bytes that entries not yet read may have in total."""
 
     def __init__(self, block: memoryview, decode_row: DecodeRow) -> None:
         self._block = block
@@ -157,22 +157,22 @@ class SlotReader:
 
 
 def array_header_bytes(count: int) -> int:
-    """Bytes before the first slot: the count and the null bits in words of four bytes."""
+    """The number of bytes before the first slot: the count, and the null bits in words of four bytes."""
     return COUNT_BYTES + 4 * ((count + 31) // 32)
 
 
 def encode_array(value: Any, data_type: ArrayType, encode_row: EncodeRow) -> bytes:
-    """The block of an ARRAY; its size is a multiple of eight."""
+    """Encode an ARRAY as a block, whose size is a multiple of eight bytes."""
     return _encode_elements(checked_sequence(value, data_type), data_type.element, data_type, encode_row)
 
 
 def decode_array(block: memoryview, data_type: ArrayType, decode_row: DecodeRow) -> list[Any]:
-    """The elements of an array block."""
+    """Decode an array block to the list of its elements."""
     return _decode_elements(block, data_type.element, decode_row)
 
 
 def encode_map(value: Any, data_type: MapType, encode_row: EncodeRow) -> bytes:
-    """The block of a MAP: size of the key block, key block, value block; the order of the pairs is kept."""
+    """Encode a MAP as a block: size of the key block, key block, value block. The order of the pairs is kept."""
     pairs = map_pairs(value, data_type)
     keys = _encode_elements([pair[0] for pair in pairs], data_type.key.not_null(), data_type, encode_row)
     values = _encode_elements([pair[1] for pair in pairs], data_type.value, data_type, encode_row)
@@ -180,7 +180,7 @@ def encode_map(value: Any, data_type: MapType, encode_row: EncodeRow) -> bytes:
 
 
 def decode_map(block: memoryview, data_type: MapType, decode_row: DecodeRow) -> list[tuple[Any, Any]]:
-    """The (key, value) pairs of a map block."""
+    """Decode a map block to the list of its (key, value) pairs."""
     if len(block) < COUNT_BYTES:
         raise CorruptRowError(f"a map block of {len(block)} bytes is too short")
     (key_bytes,) = _COUNT.unpack_from(block)
@@ -224,7 +224,7 @@ def _decode_elements(block: memoryview, element: DataType, decode_row: DecodeRow
     for index in range(count):
         if block[COUNT_BYTES + (index >> 3)] >> (index & 7) & 1:
             if not element.nullable:
-                raise CorruptRowError(f"element {index} of an array of {element} is null")
+                raise CorruptRowError(f"element {index} of an array of {element} must not be null")
             values.append(None)
         else:
             values.append(reader.value(header + index * width, element))

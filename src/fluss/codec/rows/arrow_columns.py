@@ -1,4 +1,4 @@
-"""Conversion of whole columns between Arrow arrays and the numbers that rows store; `values.py` does it value by value.
+"""Converts whole columns between Arrow arrays and the numbers that rows store; `values.py` converts single values.
 
 `from_*` return what an encoder writes: int32 for DATE and TIME milliseconds, (millis, nanos) for timestamps, unscaled
 numbers for decimals. `to_*` build the Arrow array of the column's type from them. Units follow the precision of the
@@ -51,20 +51,20 @@ NUMPY_OF_ROOT: dict[str, Any] = {
 
 
 def as_column(array: Any, data_type: DataType) -> Any:
-    """The array in the Arrow type of its scalar column; a lossy cast is refused."""
+    """Cast an array to the Arrow type of its column, which is not a nested one; a lossy cast is refused."""
     wanted = to_arrow_type(data_type)
     if array.type == wanted:
         return array
     try:
         if pa.types.is_timestamp(array.type) and pa.types.is_timestamp(wanted) and array.type.unit == wanted.unit:
-            return array.view(wanted)  # only the zone differs, which is not stored
+            return array.view(wanted)  # only the time zone differs, which rows do not store
         return array.cast(wanted)
     except (pa.ArrowInvalid, pa.ArrowNotImplementedError) as error:
         raise RowValueError(f"{data_type} cannot hold Arrow values of type {array.type}: {error}") from None
 
 
 def _stored(array: Any, dtype: Any, per_value: int = 1) -> Any:
-    """The values buffer of a fixed-width array as numbers, its slice only; zero where null."""
+    """The values of a fixed-width array as numbers, without those outside of its slice; zero where null."""
     count = len(array) * per_value
     if count == 0:
         return np.empty(0, dtype)
@@ -78,7 +78,7 @@ def _stored(array: Any, dtype: Any, per_value: int = 1) -> Any:
 
 
 def from_fixed(array: Any, data_type: DataType) -> Any:
-    """The numbers of a fixed-width column in the width of its type; TIME as int32 milliseconds."""
+    """The numbers of a fixed-width column, in the width of its type; TIME as int32 milliseconds."""
     if data_type.root == "BOOLEAN":
         return _stored(array.cast(pa.uint8()), np.uint8)
     if data_type.root != "TIME_WITHOUT_TIME_ZONE":
@@ -90,7 +90,7 @@ def from_fixed(array: Any, data_type: DataType) -> Any:
 
 
 def to_fixed(values: Any, data_type: DataType, nulls: Bools | None) -> Any:
-    """The Arrow array of numbers as `from_fixed` returns them."""
+    """The Arrow array for numbers in the form that `from_fixed` returns."""
     arrow_type = to_arrow_type(data_type)
     if nulls is not None:
         values[nulls] = 0
@@ -102,7 +102,7 @@ def to_fixed(values: Any, data_type: DataType, nulls: Bools | None) -> Any:
         if wrong.any():
             row = first_row(wrong)
             raise CorruptRowError(
-                f"{data_type} of row {row} holds {int(values[row])}, which is not a millisecond of a day"
+                f"{data_type} of row {row} has {int(values[row])}, which is not a number of milliseconds within a day"
             )
         if arrow_type.unit == "s":
             values = values // np.int32(_MILLIS_PER_SECOND)
@@ -117,14 +117,14 @@ def _primitive(values: Any, arrow_type: Any, nulls: Bools | None) -> Any:
 
 
 def from_timestamps(array: Any) -> tuple[Int64s, Int64s]:
-    """Milliseconds, and nanoseconds within the millisecond; instants before 1970 are rounded down."""
+    """The milliseconds since 1970, rounded down, and the nanoseconds within the millisecond."""
     values, unit = _stored(array, np.int64), array.type.unit
     if unit == "ms":
         return values, np.zeros(len(values), np.int64)
     if unit == "s":
         limit = (2**63 - 1) // _MILLIS_PER_SECOND
         if ((values > limit) | (values < -limit)).any():
-            raise RowValueError("a timestamp in seconds is too far from 1970 to be stored in milliseconds")
+            raise RowValueError("a timestamp in seconds is too far from 1970 to be stored as 64-bit milliseconds")
         return values * _MILLIS_PER_SECOND, np.zeros(len(values), np.int64)
     per_milli = _PER_MILLI_OF_UNIT[unit]
     millis = values // per_milli
@@ -132,7 +132,7 @@ def from_timestamps(array: Any) -> tuple[Int64s, Int64s]:
 
 
 def to_timestamps(millis: Int64s, nanos: Int64s, data_type: DataType, nulls: Bools | None) -> Any:
-    """The Arrow array of milliseconds and nanoseconds; instants out of range of its unit are refused."""
+    """The Arrow array for milliseconds and nanoseconds; times out of range of its unit are refused."""
     wrong = (nanos < 0) | (nanos >= NANOS_PER_MILLI)
     if wrong.any():
         row = first_row(wrong)
@@ -152,26 +152,26 @@ def to_timestamps(millis: Int64s, nanos: Int64s, data_type: DataType, nulls: Boo
         if far.any():
             row = first_row(far)
             raise RowValueError(f"{data_type} of row {row} ({int(millis[row])} ms) is out of range of {arrow_type}")
-        values = millis * per_milli + parts  # the product may overflow, and the sum undoes it
+        values = millis * per_milli + parts  # if the product overflows, adding `parts` wraps back into the range
     return _primitive(values, arrow_type, nulls)
 
 
 def from_unscaled(array: Any, data_type: DataType) -> Int64s:
-    """Unscaled int64 numbers of a DECIMAL of at most 18 digits."""
+    """The unscaled int64 numbers of a DECIMAL column of at most 18 digits."""
     low, high = from_wide_unscaled(array)
     _check_digits(low, high, data_type, RowValueError)
     return low.view(np.int64)
 
 
 def to_unscaled(values: Int64s, data_type: DataType, nulls: Bools | None) -> Any:
-    """The DECIMAL column of unscaled int64 numbers."""
+    """The Arrow array of a DECIMAL column, from unscaled int64 numbers."""
     if nulls is not None:
         values[nulls] = 0
     return to_wide_unscaled(values.view(np.uint64), values >> 63, data_type, nulls)
 
 
 def from_big_unscaled(array: Any, data_type: DataType) -> Any:
-    """Shortest big-endian bytes of the unscaled numbers, as a binary array with the nulls of the column."""
+    """The unscaled numbers in the fewest big-endian bytes, as a binary array with the nulls of the column."""
     low, high = from_wide_unscaled(array)
     _check_digits(low, high, data_type, RowValueError)
     count = len(array)
@@ -190,13 +190,13 @@ def from_big_unscaled(array: Any, data_type: DataType) -> Any:
 def to_big_unscaled(
     source: PaddedSource, starts: Int64s, sizes: Int64s, data_type: DataType, nulls: Bools | None
 ) -> Any:
-    """The DECIMAL column of big-endian bytes in `source`."""
+    """The Arrow array of a DECIMAL column, from big-endian numbers in `source`."""
     wrong = (sizes < 1) | (sizes > MAX_DECIMAL_BYTES)
     if nulls is not None:
         wrong &= ~nulls
     if wrong.any():
         row = first_row(wrong)
-        raise CorruptRowError(f"{data_type} of row {row} has {int(sizes[row])} bytes, which is not possible")
+        raise CorruptRowError(f"{data_type} of row {row} has {int(sizes[row])} bytes; 1 to 16 are possible")
     place = np.arange(MAX_DECIMAL_BYTES) - (MAX_DECIMAL_BYTES - sizes)[:, None]
     digits = source.data.take(starts[:, None] + np.maximum(place, 0))
     sign = np.where(source.data.take(starts) > 0x7F, np.uint8(0xFF), np.uint8(0))
@@ -208,13 +208,13 @@ def to_big_unscaled(
 
 
 def from_wide_unscaled(array: Any) -> tuple[UInt64s, Int64s]:
-    """Low and high halves of the unscaled 128-bit numbers of a DECIMAL column."""
+    """The low and the high halves of the unscaled 128-bit numbers of a DECIMAL column."""
     pairs = _stored(array, np.uint64, 2).reshape(len(array), 2)
     return pairs[:, 0].copy(), pairs[:, 1].copy().view(np.int64)
 
 
 def to_wide_unscaled(low: UInt64s, high: Int64s, data_type: DataType, nulls: Bools | None) -> Any:
-    """The DECIMAL column of unscaled 128-bit numbers."""
+    """The Arrow array of a DECIMAL column, from the halves of unscaled 128-bit numbers."""
     _check_digits(low, high, data_type, CorruptRowError)
     pairs = np.empty((len(low), 2), np.uint64)
     pairs[:, 0] = low
@@ -224,7 +224,7 @@ def to_wide_unscaled(low: UInt64s, high: Int64s, data_type: DataType, nulls: Boo
 
 
 def _check_digits(low: UInt64s, high: Int64s, data_type: DataType, error: type[ValueError]) -> None:
-    """Refuse 128-bit numbers of more digits than the precision."""
+    """Raise `error` if a 128-bit number has more digits than the precision allows."""
     assert isinstance(data_type, DecimalType)
     limit = 10**data_type.precision
     top, bottom = divmod(limit, 1 << 64)
@@ -237,14 +237,14 @@ def _check_digits(low: UInt64s, high: Int64s, data_type: DataType, error: type[V
 
 
 def from_content(array: Any, data_type: DataType) -> Any:
-    """CHAR, STRING, BINARY, BYTES as a binary array with the nulls of the column."""
+    """The values of a CHAR, STRING, BINARY or BYTES column as a binary array, with the nulls of the column."""
     if isinstance(data_type, BinaryType):
         return array.cast(pa.binary())
     return array.view(pa.binary()) if data_type.root in TEXT_ROOTS else array
 
 
 def to_content(source: PaddedSource, starts: Int64s, sizes: Int64s, data_type: DataType, nulls: Bools | None) -> Any:
-    """CHAR, STRING, BINARY, BYTES from slices of `source`; text must be UTF-8, BINARY(n) is cut or padded to n."""
+    """A CHAR, STRING, BINARY or BYTES column from slices of `source`. Strings must be UTF-8; BINARY(n) gets n bytes."""
     if isinstance(data_type, BinaryType):
         return _fixed_size_binary(source, starts, sizes, data_type, nulls)
     content = gather(source, starts, sizes, nulls)
@@ -272,16 +272,16 @@ def _fixed_size_binary(
 
 
 def list_array(data_type: DataType, offsets: Int64s, values: Any) -> Any:
-    """The ARRAY column of flattened elements."""
+    """The Arrow array of an ARRAY column, from its offsets and flattened elements."""
     buffers = [None, pa.py_buffer(offsets.astype(np.int32))]
     return pa.Array.from_buffers(to_arrow_type(data_type), len(offsets) - 1, buffers, children=[values])
 
 
 def map_array(data_type: MapType, offsets: Int64s, keys: Any, values: Any) -> Any:
-    """The MAP column of flattened keys and values."""
-    # Asking for the null count also computes it: pyarrow before 26 aborts the process on keys whose count is unknown.
+    """The Arrow array of a MAP column, from its offsets and flattened keys and values."""
+    # Reading the null count makes Arrow compute it: pyarrow before 26 aborts the process if it is not computed yet.
     if keys.null_count:
-        raise RowValueError(f"{data_type} cannot hold a null key")
+        raise RowValueError(f"{data_type} cannot hold a null key, but {keys.null_count} of {len(keys)} keys are null")
     arrow_type = to_arrow_type(data_type)
     entry_type = pa.struct([arrow_type.key_field, arrow_type.item_field])
     entries = pa.Array.from_buffers(entry_type, len(keys), [None], children=[keys, values])
@@ -289,5 +289,5 @@ def map_array(data_type: MapType, offsets: Int64s, keys: Any, values: Any) -> An
 
 
 def struct_array(data_type: RowType, count: int, children: Sequence[Any]) -> Any:
-    """The ROW column of its fields."""
+    """The Arrow array of a ROW column, from the columns of its fields."""
     return pa.Array.from_buffers(to_arrow_type(data_type), count, [None], children=list(children))

@@ -1,6 +1,6 @@
-"""Arrow columns to lists of logical values and back: used to encode and decode small batches row by row.
+"""Converts Arrow columns to lists of logical values and back, to encode and decode small batches row by row.
 
-Logical values are those of `values.py`. Lists hold None where the column is null.
+Logical values are those of `values.py`. Lists have None where the column is null.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ from fluss.model.types import ArrayType, BinaryType, DataType, MapType, RowType
 
 
 def column_to_values(array: Any, data_type: DataType) -> list[Any]:
-    """The logical values of an Arrow column."""
+    """Convert an Arrow column to a list of logical values."""
     if data_type.root in NESTED_ROOTS:
         return _nested_values(array, data_type)
     array = as_column(array, data_type)
@@ -98,7 +98,7 @@ def _nested_values(array: Any, data_type: DataType) -> list[Any]:
 
 
 def column_from_values(values: Sequence[Any], data_type: DataType) -> Any:
-    """The Arrow column of logical values."""
+    """Convert logical values to an Arrow column."""
     nulls = any_null(np.array([value is None for value in values], np.bool_))
     root = data_type.root
     if root in NESTED_ROOTS:
@@ -112,7 +112,8 @@ def column_from_values(values: Sequence[Any], data_type: DataType) -> Any:
             pairs = np.array([(0, 0) if value is None else value for value in values], np.int64).reshape(-1, 2)
             millis, nanos = pairs[:, 0].copy(), pairs[:, 1].copy()
             if (nanos // NANOS_PER_MILLI).any():
-                raise RowValueError(f"{data_type} must have 0 to 999999 nanoseconds within a millisecond")
+                wrong = int(nanos[nanos // NANOS_PER_MILLI != 0][0])
+                raise RowValueError(f"{data_type} must have 0 to 999999 nanoseconds within a millisecond, got {wrong}")
             return to_timestamps(millis, nanos, data_type, nulls)
         if root == "DECIMAL":
             unscaled = [0 if value is None else value for value in values]

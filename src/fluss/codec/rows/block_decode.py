@@ -1,4 +1,4 @@
-"""Array, map and row blocks to nested Arrow columns, column by column.
+"""Decodes array, map and row blocks to nested Arrow columns, column by column.
 
 A column of arrays is flattened: the counts of all blocks give the offsets, and the elements of all blocks form one
 child column. `decode_rows` is the row function of the enclosing format and is used for ROW elements.
@@ -42,7 +42,7 @@ def decode_nested(
     nulls: Bools | None,
     decode_rows: DecodeRows,
 ) -> Any:
-    """The ARRAY, MAP or ROW column of the blocks between `starts` and `ends`, which must be inside the source."""
+    """Decode the blocks between `starts` and `ends`, which must be inside the source, to a nested Arrow column."""
     if nulls is not None:
         starts, ends = starts[~nulls], ends[~nulls]
     if isinstance(data_type, ArrayType):
@@ -66,7 +66,7 @@ def _maps(source: PaddedSource, starts: Int64s, ends: Int64s, data_type: MapType
     offsets, keys = _elements(source, key_starts, key_ends, data_type.key.not_null(), decode_rows)
     value_offsets, values = _elements(source, key_ends, ends, data_type.value, decode_rows)
     if not np.array_equal(offsets, value_offsets):
-        raise CorruptRowError("a map block has different numbers of keys and values")
+        raise CorruptRowError("a map block must have as many keys as values, but has different numbers of them")
     return map_array(data_type, offsets, keys, values)
 
 
@@ -78,7 +78,7 @@ def _int32_at(source: PaddedSource, positions: Int64s) -> Int64s:
 def _elements(
     source: PaddedSource, starts: Int64s, ends: Int64s, element: DataType, decode_rows: DecodeRows
 ) -> tuple[Int64s, Any]:
-    """Offsets of the lists and their flattened elements."""
+    """The offsets of the lists, and their elements as one column."""
     advance(starts, COUNT_BYTES, ends, "the element count")
     counts, width = _int32_at(source, starts), slot_width(element)
     headers = COUNT_BYTES + 4 * ((counts + 31) // 32)
@@ -93,14 +93,14 @@ def _elements(
     bits = source.data.take(starts[block] + COUNT_BYTES + (index >> 3)) >> (index & 7).astype(np.uint8)
     nulls = any_null((bits & 1) != 0)
     if nulls is not None and not element.nullable:
-        raise CorruptRowError(f"an element of an array of {element} is null")
+        raise CorruptRowError(f"an element of an array of {element} is null, which the type does not allow")
     slots = (starts + headers)[block] + index * width
     reader = _BlockSlots(source, starts, ends, offsets, block, decode_rows)
     return offsets, reader.column(slots, element, nulls)
 
 
 class _BlockSlots:
-    """Reads the slots of the elements of many blocks. Immutable: it only knows where the blocks are."""
+    """Reads the slots of the elements of many blocks. Immutable: the source, and the positions of the blocks in it."""
 
     def __init__(
         self,
@@ -115,7 +115,7 @@ class _BlockSlots:
         self._offsets, self._block, self._decode_rows = offsets, block, decode_rows
 
     def column(self, slots: Int64s, element: DataType, nulls: Bools | None) -> Any:
-        """The column of the elements with these slots."""
+        """Decode the elements that have these slots to one column."""
         source, root = self._source, element.root
         if root in FIXED_STRUCTS:
             dtype = np.dtype(NUMPY_OF_ROOT[root])
@@ -123,7 +123,7 @@ class _BlockSlots:
             return to_fixed(values, element, nulls)
         words = source.words[slots]
         if nulls is not None:
-            words[nulls] = 0  # a null slot may hold anything
+            words[nulls] = 0  # the slot of a null may have any bytes
         if is_compact(element):
             millis = words.view(np.int64)
             if root == "DECIMAL":
@@ -160,13 +160,13 @@ class _BlockSlots:
         return to_content(self._source, positions, sizes, element, nulls)
 
     def _entries(self, positions: Int64s, sizes: Int64s, absent: Bools | None) -> tuple[Int64s, Int64s]:
-        """Starts and sizes of variable entries, checked; elements without an entry get the block's start and size 0."""
+        """The checked starts and sizes of variable entries; without an entry, the start of the block and size 0."""
         begin = self._starts[self._block]
         if absent is not None:
             positions, sizes = np.where(absent, begin, positions), np.where(absent, 0, sizes)
         wrong = positions + sizes > self._ends[self._block]
         if wrong.any():
-            raise CorruptRowError(f"slot {first_row(wrong)} points past the end of its block")
+            raise CorruptRowError(f"the slot of element {first_row(wrong)} points past the end of its block")
         pointed = offsets_of(sizes)
         per_block = pointed[self._offsets[1:]] - pointed[self._offsets[:-1]]
         if (per_block > self._ends - self._starts).any():

@@ -1,4 +1,4 @@
-"""Nested Arrow columns to array, map and row blocks, and scalar columns to slots, column by column.
+"""Encodes nested Arrow columns as array, map and row blocks, and scalar columns as slots, column by column.
 
 A column of arrays is flattened: the slots of all elements are made as one column. The slots and the variable entries
 of one array are adjacent, so its block is a few slices, concatenated by one join.
@@ -51,21 +51,21 @@ EncodeRows: TypeAlias = Callable[[Sequence[Any], Sequence[DataType], int], Any]
 
 
 class Slots(NamedTuple):
-    """The slots of a column: bytes, variable entries (sizes are multiples of eight), and which are pointers."""
+    """The slots of a column, their variable entries (whose sizes are multiples of eight), and which are pointers."""
 
     fixed: Any  # numbers of the width of the type, or words of eight bytes without the offsets of the pointers
     entries: Any = None  # binary array, empty where there is no entry
     pointers: Bools | None = None
 
     def pointing(self, offsets: Int64s) -> Any:
-        """The slots with the offsets of their entries."""
+        """Return the slots with the offsets of their entries filled in."""
         if self.pointers is None:
             return self.fixed
         return self.fixed | np.where(self.pointers, offsets, 0).astype(np.uint64) << np.uint64(32)
 
 
 def encode_nested(array: Any, data_type: DataType, encode_rows: EncodeRows) -> Any:
-    """The blocks of an ARRAY, MAP or ROW column as a binary array with the nulls of the column."""
+    """Encode an ARRAY, MAP or ROW column as a binary array of blocks, with the nulls of the column."""
     if pa.types.is_null(array.type):
         array = pa.nulls(len(array), to_arrow_type(data_type))
     nulls = null_mask(array)
@@ -89,7 +89,7 @@ def encode_nested(array: Any, data_type: DataType, encode_rows: EncodeRows) -> A
 
 
 def list_parts(array: Any, data_type: DataType) -> tuple[Int64s, list[Any]]:
-    """Element counts of a list or map column without nulls, and its flattened children."""
+    """The number of elements of each row of a list or map column without nulls, and its flattened children."""
     if isinstance(data_type, MapType):
         if not pa.types.is_map(array.type):
             raise RowValueError(f"{data_type} cannot hold Arrow values of type {array.type}")
@@ -108,10 +108,10 @@ def list_parts(array: Any, data_type: DataType) -> tuple[Int64s, list[Any]]:
 
 
 def _arrays(counts: Int64s, values: Any, element: DataType, encode_rows: EncodeRows) -> Any:
-    """The array blocks of lists with `counts` elements each, out of the flattened `values`."""
+    """The array blocks of lists whose elements are in `values`; `counts` are the numbers of elements."""
     nulls = null_mask(values)
     if nulls is not None and not element.nullable:
-        raise RowValueError(f"an element of an array of {element} is null")
+        raise RowValueError(f"an element of an array of {element} is null, which the type does not allow")
     slots = encode_slots(values, element, nulls, encode_rows, canonical_nan=True)
     offsets = offsets_of(counts)
     width = slots.fixed.itemsize
@@ -136,7 +136,7 @@ def _arrays(counts: Int64s, values: Any, element: DataType, encode_rows: EncodeR
 
 
 def _null_words(counts: Int64s, offsets: Int64s, nulls: Bools | None) -> Any:
-    """Null bits of every list, in words of four bytes."""
+    """The null bits of every list, in words of four bytes."""
     word_offsets = offsets_of((counts + 31) // 32)
     bits = np.zeros(int(word_offsets[-1]) * 32, np.bool_)
     if nulls is not None:
@@ -149,7 +149,7 @@ def _null_words(counts: Int64s, offsets: Int64s, nulls: Bools | None) -> Any:
 def encode_slots(
     array: Any, data_type: DataType, nulls: Bools | None, encode_rows: EncodeRows, *, canonical_nan: bool
 ) -> Slots:
-    """The slots of a column; zero where null."""
+    """Encode a column as slots, which are zero where it is null."""
     root = data_type.root
     if root in NESTED_ROOTS:
         return _pointers(encode_nested(array, data_type, encode_rows), nulls)
@@ -198,7 +198,7 @@ def _text_slots(content: Any, nulls: Bools | None) -> Slots:
 
 
 def encode_aligned_columns(columns: Sequence[Any], types: Sequence[DataType], count: int) -> Any:
-    """ALIGNED rows of scalar columns as a binary array; nested types are refused."""
+    """Encode scalar columns as a binary array of ALIGNED rows; nested types are refused."""
     header = aligned_header_bytes(len(types))
     fixed: Bytes = np.zeros((count, header + SLOT_BYTES * len(types)), np.uint8)
     next_offset = np.full(count, fixed.shape[1], np.int64)

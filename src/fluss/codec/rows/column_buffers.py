@@ -1,8 +1,8 @@
 """Building blocks of the column-wise codecs: padded sources, ragged bytes, null masks.
 
 The column-wise codecs keep one position per row and process one column for all rows at a time, so the number of array
-operations depends on the schema and not on the row count. "Ragged" means a sequence of byte strings of different size,
-one per row, concatenated, with int32 offsets: exactly an Arrow binary array.
+operations depends on the schema and not on the row count. "Ragged" means byte strings of different sizes, one per row,
+concatenated, with int32 offsets, as in an Arrow binary array.
 """
 
 from __future__ import annotations
@@ -18,19 +18,19 @@ from fluss.codec.buffers import ReadableBuffer, byte_view
 from fluss.codec.rows.values import CorruptRowError, RowValueError
 from fluss.codec.rows.varint import Bools, Bytes, Int64s, UInt64s, varint_bytes
 
-# A position at the very end may still load two words of eight bytes.
+# Two words of eight bytes may be loaded even at the last position.
 _SPARE_BYTES = 24
-# Offsets are int32, as in Arrow's binary arrays.
+# Offsets are int32, as in Arrow's binary arrays, which limits the bytes of one array.
 MAX_SOURCE_BYTES = 2**31 - 1 - _SPARE_BYTES
 _WORD_BYTES = 8
-# By number of bytes: the mask of that many upper bytes of a word.
+# _LEADING[n] is the mask of the upper n bytes of a word.
 _LEADING = np.array([(1 << 64) - (1 << 8 * (_WORD_BYTES - size)) for size in range(_WORD_BYTES + 1)], np.uint64)
 
 
 class PaddedSource:
-    """The bytes to decode, copied once, with spare zero bytes appended.
+    """A copy of the bytes to decode, with spare zero bytes appended.
 
-    `data` are the bytes, `words[i]` are the eight bytes from `i` on as one number, so one index loads a word per row.
+    `data` are the bytes. `words[i]` is the number in the eight bytes from `i` on: one index loads a word per row.
     Valid for positions from 0 to `size`, both included, and up to eight bytes beyond.
     """
 
@@ -46,12 +46,12 @@ class PaddedSource:
 
 
 def first_row(mask: Bools) -> int:
-    """The first row for which `mask` is true, to name it in an error."""
+    """The number of the first row for which `mask` is true, for error messages."""
     return int(np.flatnonzero(mask)[0])
 
 
 def advance(cursors: Int64s, sizes: Int64s | int, ends: Int64s, what: object) -> Int64s:
-    """The positions after a field; CorruptRowError if one is outside its row. It guards every read of a field."""
+    """The positions after a field; CorruptRowError if one is outside its row. Called before every read of a field."""
     moved = cursors + sizes
     beyond = moved > ends
     if beyond.any():
@@ -65,7 +65,7 @@ def validity_buffer(nulls: Bools | None) -> Any:
 
 
 def null_mask(array: Any) -> Bools | None:
-    """The null mask of an Arrow array; None when it has no nulls, which is the fast path everywhere."""
+    """The null mask of an Arrow array; None if it has no nulls, for which all callers have a faster way."""
     if array.null_count == 0:
         return None
     mask: Bools = array.is_null().to_numpy(zero_copy_only=False)
@@ -78,14 +78,14 @@ def any_null(nulls: Bools) -> Bools | None:
 
 
 def offsets_of(sizes: Int64s) -> Int64s:
-    """Offsets from sizes: one more entry, starting at 0."""
+    """The offsets of values with these sizes: they start at 0 and have one entry more than the sizes."""
     offsets = np.zeros(len(sizes) + 1, np.int64)
     np.cumsum(sizes, out=offsets[1:])
     return offsets
 
 
 def ragged(data: Any, offsets: Int64s, nulls: Bools | None = None) -> Any:
-    """An Arrow binary array over `data` without a copy."""
+    """An Arrow binary array of the byte strings between `offsets` in `data`, which is not copied."""
     if len(offsets) and offsets[-1] > MAX_SOURCE_BYTES:
         raise RowValueError(f"at most {MAX_SOURCE_BYTES} bytes can be encoded at once, got {int(offsets[-1])}")
     buffers = [validity_buffer(nulls), pa.py_buffer(offsets.astype(np.int32)), pa.py_buffer(data)]
@@ -93,26 +93,26 @@ def ragged(data: Any, offsets: Int64s, nulls: Bools | None = None) -> Any:
 
 
 def fixed_size(matrix: Any, nulls: Bools | None = None) -> Any:
-    """A binary array whose rows are the rows of a byte matrix or the bytes of the numbers of an array."""
+    """A binary array whose values are the rows of a matrix of bytes, or the bytes of an array's numbers."""
     width = matrix.itemsize * (matrix.shape[1] if matrix.ndim == 2 else 1)
     count = len(matrix)
     return ragged(np.ascontiguousarray(matrix), np.arange(count + 1, dtype=np.int64) * width, nulls)
 
 
 def varints(values: UInt64s, nulls: Bools | None) -> Any:
-    """A binary array of variable-length integers."""
+    """Encode numbers as a binary array of variable-length integers."""
     data, sizes = varint_bytes(values)
     return ragged(data, offsets_of(sizes), nulls)
 
 
 def zeros(sizes: Int64s) -> Any:
-    """A binary array of zero bytes: padding."""
+    """A binary array of zero bytes with these sizes, for padding."""
     offsets = offsets_of(sizes)
     return ragged(np.zeros(int(offsets[-1]), np.uint8), offsets)
 
 
 def sizes_of(array: Any) -> Int64s:
-    """Sizes in bytes of the rows of a binary array, 0 where null."""
+    """The sizes in bytes of the values of a binary array, 0 where null."""
     lengths = pc.binary_length(array)
     if lengths.null_count:
         lengths = lengths.fill_null(0)
@@ -121,7 +121,7 @@ def sizes_of(array: Any) -> Int64s:
 
 
 def total_sizes(components: Sequence[Any], count: int) -> Int64s:
-    """Sizes in bytes of the rows that `join` will make of the components."""
+    """The sizes in bytes of the rows that `join` makes of the components."""
     total = np.zeros(count, np.int64)
     for component in components:
         total += sizes_of(component)
@@ -140,7 +140,7 @@ def join(components: Sequence[Any], count: int) -> Any:
 
 
 def _data_bytes(array: Any) -> int:
-    """The most bytes that the rows of a binary array can have (null rows may own some too)."""
+    """An upper bound of the bytes of a binary array's values: nulls may own bytes too."""
     if not len(array):
         return 0
     first, last = np.frombuffer(array.buffers()[1], np.int32, len(array) + 1, array.offset * 4)[[0, -1]].tolist()
@@ -148,7 +148,7 @@ def _data_bytes(array: Any) -> int:
 
 
 def binary_parts(array: Any) -> tuple[Any, Int64s]:
-    """Data and offsets of a binary array, its slice only."""
+    """The data of a binary array, and the offsets of the values in its slice."""
     if not len(array):
         return np.empty(0, np.uint8), np.zeros(1, np.int64)
     offsets = np.frombuffer(array.buffers()[1], np.int32, len(array) + 1, array.offset * 4).astype(np.int64)
@@ -168,8 +168,8 @@ def first_words(array: Any) -> UInt64s:
 def gather(source: PaddedSource, starts: Int64s, sizes: Int64s, nulls: Bools | None = None) -> Any:
     """A binary array of slices of `source`. They must be inside it, with size 0 where null.
 
-    If the slices ascend, they are every second element of one binary array laid over the source, which is twice as fast
-    as an index per byte. The index is used for any other order.
+    If the slices are in ascending order, they are taken as every second value of one binary array over the whole
+    source, which is twice as fast as an index per byte. Any other order uses the index.
     """
     count, ends = len(starts), starts + sizes
     if count == 0:
@@ -190,7 +190,7 @@ def gather(source: PaddedSource, starts: Int64s, sizes: Int64s, nulls: Bools | N
 
 
 def spread(array: Any, nulls: Bools | None) -> Any:
-    """Expand an array of the non-null rows to all rows."""
+    """Expand an array that has only the rows which are not null to all rows."""
     if nulls is None:
         return array
     return array.take(pa.array(np.cumsum(~nulls) - 1, mask=nulls))

@@ -1,8 +1,8 @@
-"""Rows and Arrow record batches: the one place to encode or decode many rows.
+"""Encodes Arrow record batches as rows and decodes them: the entry point of the codecs for many rows.
 
 From `COLUMN_WISE_MIN_ROWS` rows on, the column-wise codecs are used: a constant number of array operations per column,
-nested types included. For fewer rows those operations cost more than a loop. Both ways
-give the same bytes and the same arrays; property tests compare them.
+nested types included. For fewer rows, those operations cost more than a loop over the rows. Both ways give the same
+bytes and the same arrays; property tests compare them.
 
 >>> from fluss.model.types import IntType, StringType
 >>> batch = pa.record_batch([pa.array([300, None]), pa.array(["x", "y"])], ["a", "b"])
@@ -57,9 +57,9 @@ _CODECS = {
 
 
 def row_components(batch: Any, types: Sequence[DataType], row_format: RowFormat) -> list[Any]:
-    """Binary arrays whose row-wise concatenation (`column_buffers.join`) gives the rows of the batch.
+    """Binary arrays that `column_buffers.join` concatenates to the rows of the batch.
 
-    For callers that add more to each row and want a single join.
+    Callers that add more to each row, such as a length, use it to need only one join.
     """
     _check_width(batch, types)
     count = batch.num_rows
@@ -69,14 +69,14 @@ def row_components(batch: Any, types: Sequence[DataType], row_format: RowFormat)
 
 
 def encode_rows(batch: Any, types: Sequence[DataType], row_format: RowFormat) -> Any:
-    """The rows of a record batch as a binary array; columns are taken by position."""
+    """Encode the rows of a record batch as a binary array; columns are matched by position."""
     components = row_components(batch, types, row_format)
     return components[0] if len(components) == 1 else join(components, batch.num_rows)
 
 
 def _check_width(batch: Any, types: Sequence[DataType]) -> None:
     if batch.num_columns != len(types):
-        raise RowValueError(f"the table has {len(types)} columns, the batch {batch.num_columns}")
+        raise RowValueError(f"the table has {len(types)} columns, but the batch has {batch.num_columns}")
 
 
 def _encode_one_by_one(batch: Any, types: Sequence[DataType], row_format: RowFormat) -> Any:
@@ -94,9 +94,9 @@ def decode_rows(
     row_format: RowFormat,
     wanted: Collection[int] | None = None,
 ) -> list[Any]:
-    """The Arrow columns of the rows `buffer[starts[i]:ends[i]]`; CorruptRowError if one of them is not valid.
+    """Decode the rows `buffer[starts[i]:ends[i]]` to Arrow columns; CorruptRowError if a row is invalid.
 
-    Columns that are not `wanted`, by position, may be all nulls, which makes decoding of many rows faster.
+    Columns whose position is not `wanted` may be returned as all null, which makes decoding of many rows faster.
     """
     if len(starts) >= COLUMN_WISE_MIN_ROWS:
         return _CODECS[row_format].decode_columns(PaddedSource(buffer), starts, ends, types, wanted)
@@ -111,13 +111,13 @@ def decode_rows(
 
 
 def decode_row_array(rows: Any, types: Sequence[DataType], row_format: RowFormat) -> list[Any]:
-    """The Arrow columns of rows given as a binary array without nulls."""
+    """Decode rows, given as a binary array without nulls, to Arrow columns."""
     if rows.null_count:
-        raise CorruptRowError("a row must not be null")
+        raise CorruptRowError(f"a row must not be null, but {rows.null_count} of {len(rows)} are")
     data, offsets = binary_parts(rows)
     return decode_rows(memoryview(data), offsets[:-1], offsets[1:], types, row_format)
 
 
 def empty_columns(types: Sequence[DataType]) -> list[Any]:
-    """The Arrow columns of no rows."""
+    """Arrow columns of these types that have no rows."""
     return [pa.array([], to_arrow_type(data_type)) for data_type in types]

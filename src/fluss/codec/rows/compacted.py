@@ -1,7 +1,9 @@
-"""COMPACTED rows, one at a time: values of primary-key tables and COMPACTED log records.
+"""Encodes and decodes COMPACTED rows, one at a time: values of primary-key tables, and COMPACTED log records.
 
-Null bits (one per column, also for NOT NULL ones), then the fields of the columns that are not null, back to back.
-The fields alone, without null bits, are the Fluss key encoding. `encode.py` and `decode.py` work column by column.
+A row has null bits (one per column, even for NOT NULL columns), then the fields of the columns that are not null, back
+to back. The fields without the null bits are Fluss's encoding of keys. `encode.py` and `decode.py` work column by
+column.
+
 
 >>> from fluss.model.types import IntType, StringType
 >>> encode_compacted_row([300, "x"], [IntType(), StringType()]).hex(" ")
@@ -40,7 +42,7 @@ VARINT32_ROOTS = frozenset({"INTEGER", "DATE", "TIME_WITHOUT_TIME_ZONE"})
 
 
 def encode_compacted_row(values: Sequence[Any], types: Sequence[DataType]) -> bytes:
-    """The COMPACTED row of logical values; None is null and refused in a NOT NULL column."""
+    """Encode a COMPACTED row from logical values. None is null, and refused in a NOT NULL column."""
     if len(values) != len(types):
         raise RowValueError(f"the row has {len(types)} columns, got {len(values)} values")
     out = bytearray((len(types) + 7) // 8)
@@ -55,7 +57,7 @@ def encode_compacted_row(values: Sequence[Any], types: Sequence[DataType]) -> by
 
 
 def decode_compacted_row(buffer: bytes | bytearray | memoryview, types: Sequence[DataType]) -> list[Any]:
-    """The logical values of a COMPACTED row; CorruptRowError unless the bytes are exactly one row."""
+    """Decode a COMPACTED row to logical values; CorruptRowError unless the bytes are exactly one row."""
     view = memoryview(buffer).cast("B")
     position = (len(types) + 7) // 8
     if len(view) < position:
@@ -64,7 +66,7 @@ def decode_compacted_row(buffer: bytes | bytearray | memoryview, types: Sequence
     for index, data_type in enumerate(types):
         if view[index >> 3] >> (index & 7) & 1:
             if not data_type.nullable:
-                raise CorruptRowError(f"column {index} of type {data_type} is null")
+                raise CorruptRowError(f"column {index} of type {data_type} must not be null")
             values.append(None)
             continue
         value, position = read_compacted_field(view, position, data_type)
@@ -75,7 +77,7 @@ def decode_compacted_row(buffer: bytes | bytearray | memoryview, types: Sequence
 
 
 def write_compacted_field(value: Any, data_type: DataType, out: bytearray) -> None:
-    """Append the field bytes of a value that is not null."""
+    """Encode a value that is not null as a field, and append its bytes to `out`."""
     root = data_type.root
     if root in VARINT32_ROOTS:
         write_varint32(checked_int(value, data_type, -(2**31), 2**31 - 1), out)

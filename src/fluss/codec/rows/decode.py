@@ -1,8 +1,8 @@
-"""COMPACTED and INDEXED rows to Arrow columns, column by column for all rows at once.
+"""Decodes COMPACTED and INDEXED rows to Arrow columns, each column for all rows at once.
 
 Rows are slices of one `PaddedSource`, given by their starts and ends. They may be in any order, but ascending order is
-faster. Each column is read for all rows with a constant number of array operations. Nested columns go through
-`block_decode.py`, which flattens them and comes back here for ROW elements.
+faster. Each column is read for all rows with a constant number of array operations. Nested columns are decoded by
+`block_decode.py`, which flattens them and calls this module for ROW elements.
 
 Invariant: a position never leaves its row (`advance`), and a row never leaves the source (`check_rows`), so no read
 goes past the spare bytes of the source, whatever the bytes are.
@@ -35,7 +35,7 @@ from fluss.model.types import CharType, DataType
 
 
 def check_rows(source: PaddedSource, starts: Int64s, ends: Int64s) -> None:
-    """Raise unless all rows are inside the source."""
+    """Raise CorruptRowError unless all rows are inside the source."""
     wrong = (starts < 0) | (ends < starts) | (ends > source.size)
     if wrong.any():
         row = first_row(wrong)
@@ -44,7 +44,7 @@ def check_rows(source: PaddedSource, starts: Int64s, ends: Int64s) -> None:
 
 
 def _nulls_of(source: PaddedSource, starts: Int64s, index: int, data_type: DataType) -> Bools | None:
-    """The null mask of column `index`; `starts` are where the null bits of the rows begin."""
+    """The null mask of column `index`; the null bits of the rows begin at `starts`."""
     nulls = any_null((source.data.take(starts + (index >> 3)) & np.uint8(1 << (index & 7))) != 0)
     if nulls is not None and not data_type.nullable:
         raise CorruptRowError(f"column {index} of type {data_type} is null in row {first_row(nulls)}")
@@ -65,7 +65,7 @@ def decode_compacted_columns(
     types: Sequence[DataType],
     wanted: Collection[int] | None = None,
 ) -> list[Any]:
-    """The Arrow columns of COMPACTED rows; those that are not wanted are skipped and returned as nulls."""
+    """Decode COMPACTED rows to Arrow columns; columns that are not wanted are skipped and returned as nulls."""
     check_rows(source, starts, ends)
     cursors = advance(starts, (len(types) + 7) // 8, ends, "the null bits")
     columns: list[Any] = []
@@ -143,7 +143,7 @@ def _behind_compacted_field(
 
 
 def load_fixed(source: PaddedSource, cursors: Int64s, data_type: DataType) -> Any:
-    """Fixed-width little-endian numbers at the positions, in the width of their type."""
+    """The little-endian numbers at the positions `cursors`, in the width of their type."""
     dtype = np.dtype(NUMPY_OF_ROOT[data_type.root])
     if dtype.itemsize == 1:
         return source.data.take(cursors).view(dtype)
@@ -167,7 +167,7 @@ def decode_indexed_columns(
     types: Sequence[DataType],
     wanted: Collection[int] | None = None,
 ) -> list[Any]:
-    """The Arrow columns of INDEXED rows; those that are not wanted are returned as nulls."""
+    """Decode INDEXED rows to Arrow columns; columns that are not wanted are returned as nulls."""
     check_rows(source, starts, ends)
     cursors = advance(starts, indexed_header_bytes(types), ends, "the header")
     next_length = starts + (len(types) + 7) // 8
@@ -217,11 +217,11 @@ def _indexed_field(
 
 
 def _without_trailing_zeros(source: PaddedSource, starts: Int64s, sizes: Int64s, width: int) -> Int64s:
-    """Sizes of padded values without their padding; the padded sizes are all `width`, or 0 where null."""
+    """The sizes of zero-padded values without their padding. With it, all are `width` bytes long, or 0 where null."""
     full = np.flatnonzero(sizes)
     stripped = np.zeros(len(sizes), np.int64)
     if len(full):
-        # From the end: the first byte that is not zero. The bytes are inside the rows, so the sizes are too.
+        # Find the last byte that is not zero, from the end. All bytes looked at are inside their rows.
         used = source.data.take(starts[full, None] + np.arange(width - 1, -1, -1)) != 0
         stripped[full] = np.where(used.any(axis=1), width - used.argmax(axis=1), 0)
     return stripped

@@ -1,4 +1,4 @@
-"""Arrow columns to COMPACTED and INDEXED rows, column by column for all rows at once.
+"""Encodes Arrow columns as COMPACTED and INDEXED rows, each column for all rows at once.
 
 Every field becomes one or two binary arrays ("components", e.g. a length and its content), null where the column is
 null, and one kernel joins all components row by row. Callers that add more to a row (a record length, a key) add
@@ -30,12 +30,12 @@ from fluss.model.types import CharType, DataType
 
 
 def encode_compacted_columns(columns: Sequence[Any], types: Sequence[DataType], count: int) -> Any:
-    """COMPACTED rows as a binary array."""
+    """Encode columns as a binary array of COMPACTED rows."""
     return join(compacted_components(columns, types, count), count)
 
 
 def encode_indexed_columns(columns: Sequence[Any], types: Sequence[DataType], count: int) -> Any:
-    """INDEXED rows as a binary array."""
+    """Encode columns as a binary array of INDEXED rows."""
     return join(indexed_components(columns, types, count), count)
 
 
@@ -50,14 +50,14 @@ def compacted_components(columns: Sequence[Any], types: Sequence[DataType], coun
 
 def _null_bits(columns: Sequence[Any], types: Sequence[DataType], count: int) -> tuple[Bytes, list[Bools | None]]:
     if len(columns) != len(types):
-        raise RowValueError(f"the row has {len(types)} columns, got {len(columns)} Arrow columns")
+        raise RowValueError(f"a row must have {len(types)} columns, got {len(columns)} Arrow columns")
     bits = np.zeros((count, (len(types) + 7) // 8), np.uint8)
     masks: list[Bools | None] = []
     for index, (column, data_type) in enumerate(zip(columns, types, strict=True)):
         nulls = null_mask(column)
         if nulls is not None:
             if not data_type.nullable:
-                raise RowValueError(f"column {index} of type {data_type} is null in row {first_row(nulls)}")
+                raise RowValueError(f"column {index} of type {data_type} must not be null; row {first_row(nulls)} is")
             bits[:, index >> 3] |= nulls.astype(np.uint8) << np.uint8(index & 7)
         masks.append(nulls)
     return bits, masks
@@ -132,5 +132,8 @@ def _indexed_field(column: Any, data_type: DataType, nulls: Bools | None) -> lis
     padding = data_type.length - sizes_of(content)
     if (padding < 0).any():
         row = first_row(padding < 0)
-        raise RowValueError(f"row {row}: {data_type} holds at most {data_type.length} bytes in an INDEXED row")
+        size = data_type.length - int(padding[row])
+        raise RowValueError(
+            f"row {row}: an INDEXED row holds at most {data_type.length} bytes of {data_type}, got {size}"
+        )
     return [content, zeros(padding if nulls is None else np.where(nulls, 0, padding))]

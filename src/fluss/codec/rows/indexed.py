@@ -1,10 +1,10 @@
-"""INDEXED rows, one at a time: `table.log.format` or `table.kv.format` = INDEXED.
+"""Encodes and decodes INDEXED rows, one at a time: `table.log.format` or `table.kv.format` = INDEXED.
 
-Null bits, then a list with room for the length of every variable-length column (only non-null ones take
-an entry, packed to the front), then the values of the columns that are not null.
+A row has null bits, then a list with room for the length of every variable-length column (only columns that are not
+null take an entry, and entries are packed to the front), then the values of the columns that are not null.
 
-CHAR(n) and BINARY(n) take n bytes, padded with zeros; a reader strips zero bytes from the end, so a value that ends in
-zero bytes is not restored in full. The format requires this.
+CHAR(n) and BINARY(n) take n bytes, padded with zeros; a reader strips zero bytes from the end, so it loses zero bytes
+at the end of a value. The format requires this.
 """
 
 from __future__ import annotations
@@ -51,12 +51,12 @@ def indexed_width(data_type: DataType) -> int | None:
 
 
 def indexed_header_bytes(types: Sequence[DataType]) -> int:
-    """Bytes before the first value; the same for all rows of a schema."""
+    """The number of bytes before the first value, which is the same for all rows of a schema."""
     return (len(types) + 7) // 8 + LENGTH_BYTES * sum(indexed_width(data_type) is None for data_type in types)
 
 
 def encode_indexed_row(values: Sequence[Any], types: Sequence[DataType]) -> bytes:
-    """The INDEXED row of logical values; None is null and refused in a NOT NULL column."""
+    """Encode an INDEXED row from logical values. None is null, and refused in a NOT NULL column."""
     if len(values) != len(types):
         raise RowValueError(f"the row has {len(types)} columns, got {len(values)} values")
     header = bytearray(indexed_header_bytes(types))
@@ -95,13 +95,13 @@ def _content(value: Any, data_type: DataType) -> bytes:
     content = text_or_bytes(value, data_type)
     if isinstance(data_type, CharType | BinaryType):
         if len(content) > data_type.length:
-            raise RowValueError(f"{data_type} holds at most {data_type.length} bytes in an INDEXED row, got {value!r}")
+            raise RowValueError(f"an INDEXED row holds at most {data_type.length} bytes of {data_type}, got {value!r}")
         return content.ljust(data_type.length, b"\0")
     return content
 
 
 def decode_indexed_row(buffer: bytes | bytearray | memoryview, types: Sequence[DataType]) -> list[Any]:
-    """The logical values of an INDEXED row; CorruptRowError unless the bytes are exactly one row."""
+    """Decode an INDEXED row to logical values; CorruptRowError unless the bytes are exactly one row."""
     view = memoryview(buffer).cast("B")
     position = indexed_header_bytes(types)
     if len(view) < position:
@@ -111,7 +111,7 @@ def decode_indexed_row(buffer: bytes | bytearray | memoryview, types: Sequence[D
     for index, data_type in enumerate(types):
         if view[index >> 3] >> (index & 7) & 1:
             if not data_type.nullable:
-                raise CorruptRowError(f"column {index} of type {data_type} is null")
+                raise CorruptRowError(f"column {index} of type {data_type} must not be null")
             values.append(None)
             continue
         width = indexed_width(data_type)

@@ -1,6 +1,6 @@
-"""Rows of an older schema as rows of a newer one.
+"""Converts rows of an older schema to rows of a newer one.
 
-Columns are matched by id, never by name or position. A column that the older schema lacks is null. A column's type
+Columns are matched by id, never by name or position. A column that the older schema lacks is null. The type of a column
 must not have changed, except that it may have become nullable.
 """
 
@@ -19,7 +19,7 @@ MISSING = -1
 
 
 def column_mapping(source: Schema, target: Schema) -> tuple[int, ...] | None:
-    """The position in `source` of each column of `target`, or MISSING; None when the two are identical."""
+    """The position in `source` of each column of `target`, or MISSING; None if the columns are the same."""
     if source is target:
         return None
     positions = {column.column_id: position for position, column in enumerate(source.columns)}
@@ -30,14 +30,14 @@ def column_mapping(source: Schema, target: Schema) -> tuple[int, ...] | None:
                 raise CorruptRowError(f"column {column.name!r} is NOT NULL, but older rows do not have it")
         elif source.columns[position].data_type.copy(True) != column.data_type.copy(True):
             changed = f"{source.columns[position].data_type} to {column.data_type}"
-            raise CorruptRowError(f"column {column.name!r} has changed from {changed}")
+            raise CorruptRowError(f"the type of column {column.name!r} must not change, but has changed from {changed}")
     if mapping == tuple(range(len(source.columns))):
         return None
     return mapping
 
 
 def map_values(row: Sequence[Any], mapping: Sequence[int] | None) -> list[Any]:
-    """One row of logical values in the order of the newer schema.
+    """Reorder one row of logical values to the columns of the newer schema.
 
     >>> map_values(["a", "b"], (1, MISSING, 0))
     ['b', None, 'a']
@@ -48,7 +48,7 @@ def map_values(row: Sequence[Any], mapping: Sequence[int] | None) -> list[Any]:
 
 
 def map_columns(columns: Sequence[Any], mapping: Sequence[int] | None, target: Schema, count: int) -> list[Any]:
-    """Arrow columns in the order of the newer schema, with nulls for the missing ones."""
+    """Reorder Arrow columns to those of the newer schema, with nulls for missing ones."""
     if mapping is None:
         return list(columns)
     return [

@@ -29,14 +29,14 @@ DecodeRow: TypeAlias = Callable[[memoryview, Sequence[DataType]], list[Any]]
 
 
 class RowValueError(ValueError):
-    """A value does not fit its column type; nothing was encoded."""
+    """Raised for a value that does not fit the type of its column; nothing was encoded."""
 
 
 class CorruptRowError(ValueError):
-    """The bytes are not a valid row, array, map or key of the given types."""
+    """Raised for bytes that are not a valid row, array, map or key of the given types."""
 
 
-# Roots with a fixed width in array slots and INDEXED rows; COMPACTED rows use some of them too.
+# The types that have a fixed width in array slots and INDEXED rows. COMPACTED rows use this form for some of them.
 FIXED_STRUCTS: dict[str, struct.Struct] = {
     "BOOLEAN": struct.Struct("<?"),
     "TINYINT": struct.Struct("<b"),
@@ -63,7 +63,7 @@ def is_compact(data_type: DataType) -> bool:
 
 
 def pack_fixed(value: Any, data_type: DataType) -> bytes:
-    """A fixed-width value, little-endian, in the width of its type."""
+    """Encode a fixed-width value, little-endian, in the width of its type."""
     if (data_type.root == "BOOLEAN") != isinstance(value, bool):
         raise RowValueError(f"{data_type} cannot hold {value!r}")
     try:
@@ -73,7 +73,7 @@ def pack_fixed(value: Any, data_type: DataType) -> bytes:
 
 
 def text_or_bytes(value: Any, data_type: DataType) -> bytes:
-    """The bytes of a CHAR, STRING, BINARY or BYTES value."""
+    """Encode a CHAR, STRING, BINARY or BYTES value as bytes."""
     if data_type.root in TEXT_ROOTS:
         if not isinstance(value, str):
             raise RowValueError(f"{data_type} cannot hold {value!r}; pass a str")
@@ -97,21 +97,21 @@ def from_text_or_bytes(view: memoryview, data_type: DataType) -> str | bytes:
 
 
 def checked_int(value: Any, data_type: DataType, low: int, high: int) -> int:
-    """Check an int against its range; a bool is refused."""
+    """Return `value` if it is an int in the range of its type; otherwise, or for a bool, raise RowValueError."""
     if isinstance(value, bool) or not isinstance(value, int) or not low <= value <= high:
         raise RowValueError(f"{data_type} cannot hold {value!r}")
     return value
 
 
 def checked_unscaled(value: Any, data_type: DataType) -> int:
-    """Check the unscaled int of a DECIMAL: at most as many digits as the precision."""
+    """Return the unscaled int of a DECIMAL if its digits fit the precision; otherwise raise RowValueError."""
     assert isinstance(data_type, DecimalType)
     limit = 10**data_type.precision - 1
     return checked_int(value, data_type, -limit, limit)
 
 
 def checked_timestamp(value: Any, data_type: DataType) -> tuple[int, int]:
-    """Check the (milliseconds, nanoseconds) pair of a TIMESTAMP or TIMESTAMP_LTZ."""
+    """Return the (milliseconds, nanoseconds) pair of a TIMESTAMP or TIMESTAMP_LTZ if it is valid; else raise."""
     if not isinstance(value, tuple) or len(value) != 2:
         raise RowValueError(f"{data_type} cannot hold {value!r}: pass a (milliseconds, nanoseconds) pair")
     millis = checked_int(value[0], data_type, -(2**63), 2**63 - 1)
@@ -119,14 +119,14 @@ def checked_timestamp(value: Any, data_type: DataType) -> tuple[int, int]:
 
 
 def check_nanos(nanos: int, data_type: DataType) -> int:
-    """Check nanoseconds within a millisecond, as read from bytes."""
+    """Return nanoseconds read from bytes if they are within a millisecond; otherwise raise CorruptRowError."""
     if not 0 <= nanos < NANOS_PER_MILLI:
         raise CorruptRowError(f"{data_type} has {nanos} nanoseconds within a millisecond; 0 to 999999 are possible")
     return nanos
 
 
 def unscaled_to_bytes(unscaled: int) -> bytes:
-    """Shortest big-endian two's complement form: 0 -> 00, 128 -> 00 80, -1 -> ff.
+    """The shortest big-endian two's complement form of a number: 0 -> 00, 128 -> 00 80, -1 -> ff.
 
     >>> unscaled_to_bytes(128).hex(), unscaled_to_bytes(-129).hex()
     ('0080', 'ff7f')
@@ -143,10 +143,10 @@ def unscaled_from_bytes(view: memoryview, data_type: DataType) -> int:
 
 
 def check_precision(unscaled: int, data_type: DataType) -> int:
-    """Check an unscaled int as read from bytes: at most as many digits as the precision."""
+    """Return an unscaled int read from bytes if its digits fit the precision; otherwise raise CorruptRowError."""
     assert isinstance(data_type, DecimalType)
     if abs(unscaled) >= 10**data_type.precision:
-        raise CorruptRowError(f"{data_type} holds a number of more than {data_type.precision} digits")
+        raise CorruptRowError(f"{data_type} has a number of more than {data_type.precision} digits: {unscaled}")
     return unscaled
 
 
@@ -162,7 +162,7 @@ def map_pairs(value: Any, data_type: DataType) -> Sequence[tuple[Any, Any]]:
 
 
 def checked_sequence(value: Any, data_type: DataType) -> Sequence[Any]:
-    """The elements of an ARRAY or the fields of a ROW."""
+    """Return the elements of an ARRAY or the fields of a ROW as a sequence; RowValueError if there is none."""
     if isinstance(value, str | bytes) or not isinstance(value, Sequence):
         raise RowValueError(f"{data_type} cannot hold {value!r}")
     return value

@@ -1,7 +1,7 @@
-"""Variable-length integers of rows and keys, one at a time and for whole columns.
+"""Encodes and decodes the variable-length integers of rows and keys, one at a time or for whole columns.
 
-Base 128, lowest group first, never zigzag: a negative number is its 32 or 64 bit pattern, so -1 takes 5 or 10
-bytes. Writers emit the shortest form. Readers accept longer forms of up to 5 or 10 bytes, as the reference does.
+Base 128, lowest group first, never zigzag: a negative number is its 32-bit or 64-bit pattern, so -1 takes 5 or 10
+bytes. Writers emit the shortest form. Readers accept longer forms of up to 5 or 10 bytes, as Apache Fluss does.
 
 The column functions process all rows at once, with a fixed number of array operations.
 """
@@ -32,12 +32,12 @@ _SIZE_LIMITS = np.array([1 << (7 * count) for count in range(1, MAX_VARINT64_BYT
 
 
 def write_varint32(value: int, out: bytearray) -> None:
-    """Append an int32 (or a length) in its shortest form."""
+    """Append an int32 or a length to `out` in its shortest form."""
     _write(value & MASK32, out)
 
 
 def write_varint64(value: int, out: bytearray) -> None:
-    """Append an int64 in its shortest form.
+    """Append an int64 to `out` in its shortest form.
 
     >>> out = bytearray(); write_varint64(-1, out); out.hex()
     'ffffffffffffffffff01'
@@ -53,7 +53,7 @@ def _write(value: int, out: bytearray) -> None:
 
 
 def read_unsigned(view: memoryview, position: int, max_bytes: int) -> tuple[int, int]:
-    """The number at `position` and the position after it, not yet cut to 32 or 64 bits."""
+    """Read the number at `position`, not yet cut to 32 or 64 bits; return it and the position after it."""
     value = shift = 0
     for current in range(position, min(position + max_bytes, len(view))):
         byte = view[current]
@@ -69,21 +69,21 @@ def read_unsigned(view: memoryview, position: int, max_bytes: int) -> tuple[int,
 
 
 def read_varint32(view: memoryview, position: int) -> tuple[int, int]:
-    """A signed int32 and the position after it."""
+    """Read a signed int32; return it and the position after it."""
     value, position = read_unsigned(view, position, MAX_VARINT32_BYTES)
     value &= MASK32
     return value - (1 << 32) if value >> 31 else value, position
 
 
 def read_varint64(view: memoryview, position: int) -> tuple[int, int]:
-    """A signed int64 and the position after it."""
+    """Read a signed int64; return it and the position after it."""
     value, position = read_unsigned(view, position, MAX_VARINT64_BYTES)
     value &= MASK64
     return value - (1 << 64) if value >> 63 else value, position
 
 
 def read_length(view: memoryview, position: int) -> tuple[int, int]:
-    """A byte length and the position after it; checks that this many bytes follow."""
+    """Read a length in bytes; return it and the position after it. CorruptRowError if fewer bytes follow."""
     length, position = read_varint32(view, position)
     if not 0 <= length <= len(view) - position:
         raise CorruptRowError(f"a length of {length} at byte {position} runs past the end of the data at {len(view)}")
@@ -93,14 +93,14 @@ def read_length(view: memoryview, position: int) -> tuple[int, int]:
 def read_varint_column(
     data: Bytes, words: UInt64s, cursors: Int64s, nulls: Bools | None, max_bytes: int
 ) -> tuple[UInt64s, Int64s]:
-    """The numbers at all positions and their sizes in bytes; 0 and 0 where null.
+    """The numbers at all positions and their sizes in bytes; both are 0 where null.
 
     `words[i]` are the eight bytes from `i` on; both arrays reach ten bytes past every position (`PaddedSource`).
-    Numbers are not yet truncated to 32 bits. Most columns hold small numbers, so one byte each is a fast path.
+    Numbers are not yet truncated to 32 bits. Most columns have small numbers, so one byte each is a fast path.
     """
     first = data.take(cursors)
     if nulls is not None:
-        first[nulls] = 0  # The position of a null row is that of the next field; do not read that.
+        first[nulls] = 0  # A null has no bytes: its position is that of the next field, which must not be read.
     if not (first > 0x7F).any():
         sizes = np.ones(len(cursors), np.int64)
         if nulls is not None:
@@ -108,7 +108,7 @@ def read_varint_column(
         return first.astype(np.uint64), sizes
     value = words[cursors]
     stops = ~value & _CONTINUE_BITS
-    lowest = stops & (~stops + _U(1))  # the bit that ends the number, 0 if it is not among these eight bytes
+    lowest = stops & (~stops + _U(1))  # the bit that marks the last byte; 0 if that is not among these eight bytes
     sizes = (np.bitwise_count(lowest - _U(1)).astype(np.int64) + 1) >> 3
     value &= (lowest << _U(1)) - _U(1)
     value = (value & _U(0x007F007F007F007F)) | ((value & _U(0x7F007F007F007F00)) >> _U(1))
@@ -131,7 +131,7 @@ def read_varint_column(
 
 
 def varint_bytes(values: UInt64s) -> tuple[Bytes, Int64s]:
-    """The encodings of all numbers back to back, and the size of each."""
+    """Encode all numbers back to back; return the bytes and the size of each number."""
     if not len(values):
         return np.empty(0, np.uint8), np.empty(0, np.int64)
     largest = int(np.max(values))

@@ -269,4 +269,4 @@ def test_a_stored_batch_has_the_rows_that_its_header_promises() -> None:
     (step,) = decoder(keep_stored=True).decode(memoryview(data), 0, BUCKET, projected=False)
     assert step.error is not None
     assert step.error.error_code == ErrorCode.CORRUPT_RECORD_EXCEPTION
-    assert "the message has 400 rows, its batch 399" in step.error.message
+    assert "the message has 400 rows, but the header of its batch has 399" in step.error.message

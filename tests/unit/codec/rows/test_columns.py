@@ -251,7 +251,7 @@ def test_seconds_before_1970_are_cut_toward_zero_like_the_reference() -> None:
 
 def test_wrong_widths_and_bounds() -> None:
     batch = pa.record_batch([pa.array([1])], ["a"])
-    with pytest.raises(RowValueError, match="2 columns, the batch 1"):
+    with pytest.raises(RowValueError, match="2 columns, but the batch has 1"):
         encode_rows(batch, [t.IntType(), t.IntType()], RowFormat.COMPACTED)
     for count in (1, COLUMN_WISE_MIN_ROWS):
         starts, ends = np.zeros(count, np.int64), np.full(count, 9, np.int64)
