@@ -23,7 +23,7 @@ from fluss.errors import ErrorCode, FlussError
 from fluss.lazy_imports import import_lock
 from fluss.values.basic import EARLIEST_OFFSET, TableBucket
 
-History = tuple[list[Any], dict[TableBucket, int]]
+History = tuple[list[pa.RecordBatch], dict[TableBucket, int]]
 """Batches from the lake, and the offsets at which the log continues after them."""
 
 
@@ -112,11 +112,11 @@ class BaseLogScanner(EndsWithAnyBlock):
     # ---- results ----
 
     @property
-    def arrow_schema(self) -> Any:
+    def arrow_schema(self) -> pa.Schema:
         """The `pyarrow.Schema` of the rows."""
         return self._core.decoder.output_schema
 
-    def to_arrow_batch_reader(self) -> Any:
+    def to_arrow_batch_reader(self) -> pa.RecordBatchReader:
         """A `pyarrow.RecordBatchReader` up to the offsets that are the latest now; it reads while it is iterated.
 
         A batch counts as read when the reader has returned it: after a break or an error the scanner continues after
@@ -124,7 +124,7 @@ class BaseLogScanner(EndsWithAnyBlock):
         """
         self._need_batches("to_arrow_batch_reader")
         self._core.unread.give_back()
-        older: Iterable[Any] = ()
+        older: Iterable[pa.RecordBatch] = ()
         if self._reads_lake:
             with import_lock:
                 from fluss.lake.reading.history import LakeHistory
@@ -135,7 +135,9 @@ class BaseLogScanner(EndsWithAnyBlock):
         subscriptions = self._core.session.run(self._begin_bounded())
         return pa.RecordBatchReader.from_batches(self.arrow_schema, self._bounded_batches(older, subscriptions))
 
-    def _bounded_batches(self, older: Iterable[Any], subscriptions: list[Subscription]) -> Iterator[Any]:
+    def _bounded_batches(
+        self, older: Iterable[pa.RecordBatch], subscriptions: list[Subscription]
+    ) -> Iterator[pa.RecordBatch]:
         while True:
             try:
                 yield from older
@@ -187,7 +189,7 @@ class BaseLogScanner(EndsWithAnyBlock):
             raise error
         return batches, moves
 
-    def _go_on(self, history: History) -> list[Any]:
+    def _go_on(self, history: History) -> list[pa.RecordBatch]:
         """The batches; reading of the log then starts after them."""
         batches, moves = history
         self._core.move(moves)
@@ -200,7 +202,7 @@ class BaseLogScanner(EndsWithAnyBlock):
             return _no_buckets()
         return self._core.begin_bounded()
 
-    def _table_of(self, batches: Sequence[Any]) -> Any:
+    def _table_of(self, batches: Sequence[pa.RecordBatch]) -> pa.Table:
         """One table; missing columns of rows that kept their original columns become nulls."""
         schema = self.arrow_schema
         if all(batch.schema.equals(schema) for batch in batches):
@@ -252,7 +254,7 @@ def _close_soon(core: ScannerCore) -> None:
         core.session.io.call_soon(core.close)
 
 
-def pandas_of(table: Any) -> Any:
+def pandas_of(table: pa.Table) -> Any:
     """A DataFrame; the error names the extra to install if pandas is missing."""
     try:
         import_module("pandas")
@@ -261,7 +263,7 @@ def pandas_of(table: Any) -> Any:
     return table.to_pandas()
 
 
-def polars_of(table: Any) -> Any:
+def polars_of(table: pa.Table) -> Any:
     """A polars DataFrame; the error names the extra to install if polars is missing."""
     try:
         polars = import_module("polars")

@@ -36,6 +36,7 @@ from fluss.values.descriptors import TableDescriptor
 from fluss.values.schema import Schema
 
 if TYPE_CHECKING:
+    from fluss.api.log_scanner import LogScanner
     from fluss.client.fitting import ExtraDigits
     from fluss.client.scan.records import RecordBatch
     from fluss.values.predicates import Predicate
@@ -377,7 +378,7 @@ class Database:
         start_offset: int,
         since: Any,
         on_bad_batch: str,
-    ) -> Any:
+    ) -> LogScanner:
         scan = self._open(table).new_scan().on_bad_batch(on_bad_batch)
         if columns is not None:
             scan = scan.project_by_name(columns)

@@ -161,7 +161,7 @@ class BaseBatchScanner:
         rows = table.combine_chunks().to_batches()[0]
         return RecordBatch(LogRows(self._bucket, rows, found[0].offset_of(0), found[-1].timestamp))
 
-    def _table_of(self, batches: list[RecordBatch]) -> Any:
+    def _table_of(self, batches: list[RecordBatch]) -> pa.Table:
         if not batches:
             return self._decoder.output_schema.empty_table()
         return pa.Table.from_batches([batch.batch for batch in batches])
@@ -184,7 +184,7 @@ class BatchScanner(BaseBatchScanner):
         batch = self.next_batch()
         return [] if batch is None else [batch]
 
-    def to_arrow(self) -> Any:
+    def to_arrow(self) -> pa.Table:
         """All remaining rows as a `pyarrow.Table`."""
         return self._table_of(self.collect_all_batches())
 

@@ -4,13 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from itertools import chain
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from fluss.client.decode.materialize import ScanRecord, UnreadableRecord, change_type_list, column_values, row_maker
 from fluss.errors import FlussError
 from fluss.values.basic import ChangeType, TableBucket
+
+if TYPE_CHECKING:
+    import pyarrow as pa
 
 # Limits the rows that exist as Python objects during iteration over a large batch.
 PAGE_ROWS = 1_024
@@ -26,7 +29,7 @@ class LogRows:
     def __init__(
         self,
         bucket: TableBucket,
-        rows: Any,
+        rows: pa.RecordBatch,
         base_offset: int,
         timestamp: int,
         change_types: bytes | None = None,

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
-from typing import Any, NoReturn, Protocol
+from typing import TYPE_CHECKING, Any, NoReturn, Protocol
 
 import pyarrow as pa
 
@@ -22,6 +22,9 @@ from fluss.codec.arrow.types import to_arrow_schema
 from fluss.errors import FlussError
 from fluss.model.schema import Schema
 
+if TYPE_CHECKING:
+    from fluss.client.fitting.base import Fit
+
 # Converted columns of a whole call are kept up to this size; batches beyond it are converted again when they are sent.
 MAX_KEPT_COPIES_BYTES = 256 * 1024 * 1024
 
@@ -31,7 +34,7 @@ _PLAIN_RULES = FitRules()
 class BatchCheck(Protocol):
     """A check of a conforming batch that may raise; `is_all` if it is the only batch of the call."""
 
-    def __call__(self, batch: Any, *, is_all: bool) -> None:
+    def __call__(self, batch: pa.RecordBatch, *, is_all: bool) -> None:
         """Check the batch."""
 
 
@@ -60,7 +63,7 @@ class ArrowInput:
             if not column.data_type.nullable or column.name in required
         ]
 
-    def conform(self, batch: Any, source: Source | None = None) -> Any:
+    def conform(self, batch: pa.RecordBatch, source: Source | None = None) -> pa.RecordBatch:
         """A record batch with the table's schema, copied only where values change their form."""
         if not isinstance(batch, pa.RecordBatch):
             raise FlussError(f"write_arrow_batch takes a pyarrow.RecordBatch, got {type(batch).__name__}")
@@ -87,8 +90,12 @@ class ArrowInput:
         return batch
 
     def batches(
-        self, table: Any, call: str = "write_arrow", first_row: int = 0, check: BatchCheck | None = None
-    ) -> Iterator[Any]:
+        self,
+        table: pa.Table | pa.RecordBatch,
+        call: str = "write_arrow",
+        first_row: int = 0,
+        check: BatchCheck | None = None,
+    ) -> Iterator[pa.RecordBatch]:
         """Conforming record batches of an Arrow table or batch. All rows are checked before the first is returned.
 
         `call` is the name of the public method and `first_row` the position of the batch in its stream, both for
@@ -116,7 +123,7 @@ class ArrowInput:
             for batch, made in zip(given, kept, strict=True)
         )
 
-    def _copied_bytes(self, given: Any, made: Any) -> int:
+    def _copied_bytes(self, given: pa.RecordBatch, made: pa.RecordBatch) -> int:
         """The memory of the columns that were converted."""
         if made is given:
             return 0
@@ -127,7 +134,7 @@ class ArrowInput:
             if types.get(name) != self._types[number] or self.fits[number].looks_closer
         )
 
-    def _check_meanings(self, given: Any) -> None:
+    def _check_meanings(self, given: pa.Schema) -> None:
         for field in given:
             try:
                 check_meaning(field)
@@ -136,7 +143,7 @@ class ArrowInput:
                 expected = self.schema.columns[self._names.index(field.name)].data_type
                 self.refuse(f"column {field.name!r} expects {expected}, got {field.type}: {error}")
 
-    def _converted(self, batch: Any, source: Source) -> Any:
+    def _converted(self, batch: pa.RecordBatch, source: Source) -> pa.RecordBatch:
         self.check_names(batch.schema.names)
         given = {name: index for index, name in enumerate(batch.schema.names)}
         arrays = []
@@ -148,7 +155,7 @@ class ArrowInput:
                 arrays.append(self._column(number, batch.column(index), source))
         return pa.RecordBatch.from_arrays(arrays, schema=self.arrow_schema)
 
-    def _column(self, number: int, array: Any, source: Source) -> Any:
+    def _column(self, number: int, array: pa.Array, source: Source) -> pa.Array:
         fit = self.fits[number]
         try:
             return fit.array(array)
@@ -160,7 +167,7 @@ class ArrowInput:
                 self.refuse_value(number, array, row, source, _reason_at(array, row, fit.array, error))
             self.refuse(f"column {self._names[number]!r} expects {fit.data_type}, got {array.type}: {error}")
 
-    def _refuse_invalid(self, batch: Any, source: Source, error: Exception) -> NoReturn:
+    def _refuse_invalid(self, batch: pa.RecordBatch, source: Source, error: Exception) -> NoReturn:
         """Raise for Arrow data that no reader could decode."""
         self.check_names(batch.schema.names)
         for name, array in zip(batch.schema.names, batch.columns, strict=True):
@@ -175,7 +182,7 @@ class ArrowInput:
                 self.refuse(f"column {name!r} expects {expected}, but its {array.type} array is invalid: {caught}")
         self.refuse(f"the batch is invalid: {error}")
 
-    def refuse_value(self, number: int, array: Any, row: int, source: Source, reason: str) -> NoReturn:
+    def refuse_value(self, number: int, array: pa.Array, row: int, source: Source, reason: str) -> NoReturn:
         """Raise an error that names the value and the row."""
         name, expected = self._names[number], self.schema.columns[number].data_type
         got = f"{shown_scalar(array, row)} ({array.type})"
@@ -197,7 +204,7 @@ class ArrowInput:
 class Source:
     """The input of a call, to name rows in errors: by their number, and by the chunk of a table."""
 
-    def __init__(self, given: Any, first_row: int = 0) -> None:
+    def __init__(self, given: pa.RecordBatch | pa.Table, first_row: int = 0) -> None:
         self._given = given
         self._first_row = first_row
 
@@ -216,13 +223,13 @@ class Source:
         return f" in row {row}"
 
 
-def column_fits(schema: Schema, rules: FitRules, exact: Sequence[str]) -> list[Any]:
+def column_fits(schema: Schema, rules: FitRules, exact: Sequence[str]) -> list[Fit]:
     """The fits of all columns. Digits of key columns are never cut off: two keys could become one."""
     exactly = replace(rules, is_key=True)
     return [fit_of(column.data_type, exactly if column.name in exact else rules) for column in schema.columns]
 
 
-def _reason_at(array: Any, row: int, convert: Any, error: UnfitValueError) -> str:
+def _reason_at(array: pa.Array, row: int, convert: Any, error: UnfitValueError) -> str:
     """The reason for the first bad value; the array's error may be about another one."""
     try:
         convert(taken(array, row, row + 1))

@@ -25,7 +25,7 @@ _FLOAT_ROOTS = ("FLOAT", "DOUBLE")
 _ARROW_KINDS = ("string", "bytes")
 
 
-def table_of_frame(rules: ArrowInput, frame: Any, call: str) -> Any:
+def table_of_frame(rules: ArrowInput, frame: Any, call: str) -> pa.Table:
     """The Arrow table of a data frame; `call` is the name of the public method, for errors."""
     try:
         pandas = importlib.import_module("pandas")
@@ -77,7 +77,7 @@ def _columns(rules: ArrowInput, frame: Any) -> list[tuple[str, Any]]:
     return columns
 
 
-def _array(rules: ArrowInput, pandas: Any, name: str, series: Any) -> Any:
+def _array(rules: ArrowInput, pandas: Any, name: str, series: Any) -> pa.ChunkedArray:
     number = rules.schema.position(name)
     is_float = rules.schema.columns[number].data_type.root in _FLOAT_ROOTS
     if isinstance(series.dtype, pandas.SparseDtype):
@@ -102,7 +102,7 @@ def _array(rules: ArrowInput, pandas: Any, name: str, series: Any) -> Any:
     return pa.chunked_array([array]) if isinstance(array, pa.Array) else array
 
 
-def _of_objects(rules: ArrowInput, pandas: Any, number: int, series: Any) -> Any:
+def _of_objects(rules: ArrowInput, pandas: Any, number: int, series: Any) -> pa.ChunkedArray:
     fit = rules.fits[number]
     is_float = fit.data_type.root in _FLOAT_ROOTS
     stored: list[Any] = []

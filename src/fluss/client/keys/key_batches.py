@@ -54,7 +54,7 @@ async def look_up_many(
     lake: OtherRows | None,
     given: Any,
     output: Literal["arrow", "rows"] | None,
-) -> Any:
+) -> pa.Table | list[dict[str, Any] | None]:
     """Look up many keys, see `Lookuper.lookup_many`."""
     session.check_open()
     if output not in (None, "arrow", "rows"):
@@ -68,7 +68,7 @@ async def look_up_many(
     loop = asyncio.get_running_loop()
     pool = decode_pool()
 
-    def prepare() -> tuple[Any, list[Any]]:
+    def prepare() -> tuple[pa.RecordBatch, list[Any]]:
         arrow = keys.table_of_frame(given) if is_frame else given
         batch = keys.batch_of_arrow(arrow) if is_arrow else keys.batch_of_rows(given)
         return batch, keys.groups(batch)
@@ -91,13 +91,15 @@ async def look_up_many(
     return await loop.run_in_executor(pool, _as_table, rows, values, elsewhere)
 
 
-def _find_in_lake(lake: OtherRows, keys: Any, positions: list[int]) -> tuple[Any, Any]:
+def _find_in_lake(lake: OtherRows, keys: pa.RecordBatch, positions: list[int]) -> tuple[Any, Any]:
     """Rows of keys whose partitions are not in Fluss, and the positions of their keys."""
     found = lake.find(keys.take(pa.array(positions)))
     return found.rows, np.asarray(positions)[found.positions]
 
 
-def _as_rows(rows: RowReader, values: Found, elsewhere: tuple[Any, Any] | None) -> list[dict[str, Any] | None]:
+def _as_rows(
+    rows: RowReader, values: Found, elsewhere: tuple[pa.RecordBatch, Any] | None
+) -> list[dict[str, Any] | None]:
     made = rows.rows(values)
     if elsewhere is not None:
         for row, position in zip(rows_of(elsewhere[0]), elsewhere[1].tolist(), strict=True):
@@ -105,7 +107,7 @@ def _as_rows(rows: RowReader, values: Found, elsewhere: tuple[Any, Any] | None) 
     return made
 
 
-def _as_table(rows: RowReader, values: Found, elsewhere: tuple[Any, Any] | None) -> Any:
+def _as_table(rows: RowReader, values: Found, elsewhere: tuple[pa.RecordBatch, Any] | None) -> pa.Table:
     table = pa.Table.from_batches([rows.aligned(values)], rows.nullable_schema)
     if elsewhere is None:
         return table

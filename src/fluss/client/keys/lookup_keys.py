@@ -201,11 +201,11 @@ class KeyReader:
         except (pa.ArrowException, OverflowError) as error:
             raise self._refusal(str(error)) from None
 
-    def table_of_frame(self, keys: Any) -> Any:
+    def table_of_frame(self, keys: Any) -> pa.Table:
         """A pandas data frame with the key columns, or an index of them, as an Arrow table."""
         return table_of_frame(self._input, keys, "lookup_many")
 
-    def batch_of_arrow(self, keys: Any) -> Any:
+    def batch_of_arrow(self, keys: pa.RecordBatch | pa.Table) -> pa.RecordBatch:
         """An Arrow table or batch with the key columns, by name in any order, as one record batch."""
         missing = [name for name in self.names if name not in keys.schema.names]
         if missing:

@@ -12,7 +12,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 from collections.abc import Collection, Iterator
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from fluss.client.decode.decode_pool import decode_pool
 from fluss.client.keys.stored_values import RowReader
@@ -28,6 +28,9 @@ from fluss.protocol import fluss_api_pb2 as pb
 from fluss.protocol import kv_range_api_pb2 as range_pb
 from fluss.protocol.api_keys import ApiKey
 from fluss.protocol.client_payloads import ScanAnswer
+
+if TYPE_CHECKING:
+    import pyarrow as pa
 
 MAX_ANSWERS_AHEAD = 3
 BATCH_BYTES = 4 * 1024 * 1024
@@ -135,7 +138,7 @@ class BucketScan:
             raise FlussError(text, answer.message.error_code)
         return answer
 
-    async def _decode(self, records: memoryview) -> Any:
+    async def _decode(self, records: memoryview) -> pa.RecordBatch:
         loop, pool = asyncio.get_running_loop(), decode_pool()
         try:
             values = await loop.run_in_executor(pool, decode_value_batch, records)

@@ -27,7 +27,7 @@ MAX_COMPARED_BYTES = 64 * 1024 * 1024
 class ChangedKeys:
     """A set of keys, given as an Arrow array without nulls that is not empty."""
 
-    def __init__(self, keys: Any) -> None:
+    def __init__(self, keys: pa.Array) -> None:
         self._keys = keys
         self._flags: Any = None
         if pa.types.is_integer(keys.type):
@@ -39,10 +39,10 @@ class ChangedKeys:
                 self._flags = np.zeros(span + 1, np.bool_)
                 self._flags[numbers - self._low] = True
 
-    def groups(self, batches: Iterable[Any]) -> Iterator[list[Any]]:
+    def groups(self, batches: Iterable[pa.RecordBatch]) -> Iterator[list[pa.RecordBatch]]:
         """Group batches that are to be compared together."""
         wanted = 0 if self._flags is not None else min(len(self._keys) * COMPARED_ROWS_PER_KEY, MAX_COMPARED_ROWS)
-        group: list[Any] = []
+        group: list[pa.RecordBatch] = []
         count = size = 0
         for batch in batches:
             if not batch.num_rows:
@@ -56,7 +56,7 @@ class ChangedKeys:
         if group:
             yield group
 
-    def unchanged(self, keys: list[Any]) -> list[Any]:
+    def unchanged(self, keys: list[pa.Array]) -> list[pa.Array]:
         """For each array of keys, a mask of those not in the set."""
         if self._flags is not None:
             return [self._without_flag(each) for each in keys]
@@ -64,7 +64,7 @@ class ChangedKeys:
         starts = np.cumsum([0, *(len(each) for each in keys[:-1])])
         return [joined.slice(int(start), len(each)) for start, each in zip(starts, keys, strict=True)]
 
-    def _without_flag(self, keys: Any) -> Any:
+    def _without_flag(self, keys: pa.Array) -> pa.Array:
         last = len(self._flags) - 1
         # As unsigned numbers, negative and overflowing differences are large, and so out of range.
         places = (keys.to_numpy().astype(np.int64) - np.int64(self._low)).view(np.uint64)

@@ -46,7 +46,7 @@ class Routed(NamedTuple):
 
     partition_name: str | None
     bucket_id: int
-    rows: Any
+    rows: pa.RecordBatch
 
 
 class StickyAssigner:
@@ -126,7 +126,7 @@ class Router:
         buckets = self._table.bucket_count if divides else 1
         return buckets * (USUAL_PARTITIONS_AT_ONCE if self._partition_positions else 1)
 
-    def route(self, batch: Any) -> list[Routed]:
+    def route(self, batch: pa.RecordBatch) -> list[Routed]:
         """Divide the rows of a batch by partition and bucket. `FlussError` for rows that cannot have one."""
         if not batch.num_rows:
             return []
@@ -137,7 +137,7 @@ class Router:
         except RowValueError as error:
             raise FlussError(f"the rows do not fit table {self._table.path}: {error}") from None
 
-    def check(self, batch: Any) -> None:
+    def check(self, batch: pa.RecordBatch) -> None:
         """Raise for rows that `route` would refuse, without dividing any."""
         if not batch.num_rows:
             return
@@ -156,7 +156,7 @@ class Router:
         """True if some values cannot be bucket keys."""
         return self._plan is not None and self._plan.bucket_encoding is not KeyEncoding.COMPACTED
 
-    def _by_partition(self, batch: Any) -> list[tuple[str, Any]]:
+    def _by_partition(self, batch: pa.RecordBatch) -> list[tuple[str, pa.RecordBatch]]:
         columns = [batch.column(position) for position in self._partition_positions]
         names = partition_names(columns, self._partition_types).dictionary_encode()
         distinct: list[str] = names.dictionary.to_pylist()
@@ -187,7 +187,7 @@ class Router:
         text = f"partition {name!r} of table {self._table.path} cannot exist: {error}"
         return FlussError(text, ErrorCode.PARTITION_SPEC_INVALID_EXCEPTION)
 
-    def _route_partition(self, name: str | None, batch: Any) -> list[Routed]:
+    def _route_partition(self, name: str | None, batch: pa.RecordBatch) -> list[Routed]:
         bucket_count = self._table.bucket_count
         if bucket_count == 1:  # nulls in key columns were refused earlier, see `required_columns`
             return [Routed(name, 0, batch)]
@@ -202,7 +202,7 @@ class Router:
                 buckets = assigner.assign(batch.num_rows, self._available(name))
         return [Routed(name, bucket, rows) for bucket, rows in split_rows(batch, buckets, bucket_count)]
 
-    def _hash(self, batch: Any) -> Indices:
+    def _hash(self, batch: pa.RecordBatch) -> Indices:
         assert self._plan is not None
         types, encoding, bucketing = self._key_types, self._plan.bucket_encoding, self._plan.bucketing
         bucket_count = self._table.bucket_count
@@ -224,7 +224,7 @@ class Router:
         return assigner
 
 
-def split_rows(batch: Any, numbers: Indices, count: int) -> list[tuple[int, Any]]:
+def split_rows(batch: pa.RecordBatch, numbers: Indices, count: int) -> list[tuple[int, pa.RecordBatch]]:
     """The rows of each number, in their order: one stable sort and one gather for all of them."""
     sizes = np.bincount(numbers, minlength=count)
     present = np.flatnonzero(sizes)
@@ -239,7 +239,7 @@ def split_rows(batch: Any, numbers: Indices, count: int) -> list[tuple[int, Any]
     ]
 
 
-def _take(batch: Any, order: Indices) -> Any:
+def _take(batch: pa.RecordBatch, order: Indices) -> pa.RecordBatch:
     try:
         return batch.take(pa.array(order))
     except pa.ArrowNotImplementedError:  # older releases cannot gather every nested type in a batch

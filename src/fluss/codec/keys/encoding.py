@@ -152,7 +152,7 @@ def decode_compacted_key(key: bytes | memoryview, types: Sequence[DataType]) -> 
     return values
 
 
-def encode_keys(columns: Sequence[Any], types: Sequence[DataType], encoding: KeyEncoding, count: int) -> Any:
+def encode_keys(columns: Sequence[pa.Array], types: Sequence[DataType], encoding: KeyEncoding, count: int) -> pa.Array:
     """The key bytes of all rows as a binary array; `columns` are Arrow arrays in key order.
 
     Hudi keys are hashes of printed values, so they are made row by row.
@@ -177,7 +177,7 @@ def encode_keys(columns: Sequence[Any], types: Sequence[DataType], encoding: Key
     return components[0] if len(components) == 1 else join(components, count)
 
 
-def check_stored_keys(keys: Any) -> None:
+def check_stored_keys(keys: pa.Array) -> None:
     """Raise if a binary array has an empty key, which no store can keep."""
     if pc.any(pc.equal(pc.binary_length(keys), 0)).as_py():
         raise RowValueError(NO_BYTES)
@@ -219,7 +219,7 @@ def _iceberg_key(value: Any, data_type: DataType) -> bytes:
     return pack_fixed(value, data_type)
 
 
-def _iceberg_keys(column: Any, data_type: DataType) -> Any:
+def _iceberg_keys(column: pa.Array, data_type: DataType) -> pa.Array:
     root = data_type.root
     column = as_column(column, data_type)
     if root == "TIMESTAMP_WITHOUT_TIME_ZONE":

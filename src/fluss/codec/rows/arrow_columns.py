@@ -50,7 +50,7 @@ NUMPY_OF_ROOT: dict[str, Any] = {
 }
 
 
-def as_column(array: Any, data_type: DataType) -> Any:
+def as_column(array: pa.Array, data_type: DataType) -> pa.Array:
     """The array in the Arrow type of its scalar column; a lossy cast is refused."""
     wanted = to_arrow_type(data_type)
     if array.type == wanted:
@@ -63,7 +63,7 @@ def as_column(array: Any, data_type: DataType) -> Any:
         raise RowValueError(f"{data_type} cannot hold Arrow values of type {array.type}: {error}") from None
 
 
-def _stored(array: Any, dtype: Any, per_value: int = 1) -> Any:
+def _stored(array: pa.Array, dtype: Any, per_value: int = 1) -> Any:
     """The values buffer of a fixed-width array as numbers, its slice only; zero where null."""
     count = len(array) * per_value
     if count == 0:
@@ -77,7 +77,7 @@ def _stored(array: Any, dtype: Any, per_value: int = 1) -> Any:
     return values
 
 
-def from_fixed(array: Any, data_type: DataType) -> Any:
+def from_fixed(array: pa.Array, data_type: DataType) -> Any:
     """The numbers of a fixed-width column in the width of its type; TIME as int32 milliseconds."""
     if data_type.root == "BOOLEAN":
         return _stored(array.cast(pa.uint8()), np.uint8)
@@ -89,7 +89,7 @@ def from_fixed(array: Any, data_type: DataType) -> Any:
     return (_stored(array, np.int64) // _PER_MILLI_OF_UNIT[array.type.unit]).astype(np.int32)
 
 
-def to_fixed(values: Any, data_type: DataType, nulls: Bools | None) -> Any:
+def to_fixed(values: Any, data_type: DataType, nulls: Bools | None) -> pa.Array:
     """The Arrow array of numbers as `from_fixed` returns them."""
     arrow_type = to_arrow_type(data_type)
     if nulls is not None:
@@ -111,12 +111,12 @@ def to_fixed(values: Any, data_type: DataType, nulls: Bools | None) -> Any:
     return _primitive(values, arrow_type, nulls)
 
 
-def _primitive(values: Any, arrow_type: Any, nulls: Bools | None) -> Any:
+def _primitive(values: Any, arrow_type: pa.DataType, nulls: Bools | None) -> pa.Array:
     buffers = [validity_buffer(nulls), pa.py_buffer(np.ascontiguousarray(values))]
     return pa.Array.from_buffers(arrow_type, len(values), buffers)
 
 
-def from_timestamps(array: Any) -> tuple[Int64s, Int64s]:
+def from_timestamps(array: pa.Array) -> tuple[Int64s, Int64s]:
     """Milliseconds, and nanoseconds within the millisecond; instants before 1970 are rounded down."""
     values, unit = _stored(array, np.int64), array.type.unit
     if unit == "ms":
@@ -131,7 +131,7 @@ def from_timestamps(array: Any) -> tuple[Int64s, Int64s]:
     return millis, (values - millis * per_milli) * (NANOS_PER_MILLI // per_milli)
 
 
-def to_timestamps(millis: Int64s, nanos: Int64s, data_type: DataType, nulls: Bools | None) -> Any:
+def to_timestamps(millis: Int64s, nanos: Int64s, data_type: DataType, nulls: Bools | None) -> pa.Array:
     """The Arrow array of milliseconds and nanoseconds; instants out of range of its unit are refused."""
     wrong = (nanos < 0) | (nanos >= NANOS_PER_MILLI)
     if wrong.any():
@@ -156,21 +156,21 @@ def to_timestamps(millis: Int64s, nanos: Int64s, data_type: DataType, nulls: Boo
     return _primitive(values, arrow_type, nulls)
 
 
-def from_unscaled(array: Any, data_type: DataType) -> Int64s:
+def from_unscaled(array: pa.Array, data_type: DataType) -> Int64s:
     """Unscaled int64 numbers of a DECIMAL of at most 18 digits."""
     low, high = from_wide_unscaled(array)
     _check_digits(low, high, data_type, RowValueError)
     return low.view(np.int64)
 
 
-def to_unscaled(values: Int64s, data_type: DataType, nulls: Bools | None) -> Any:
+def to_unscaled(values: Int64s, data_type: DataType, nulls: Bools | None) -> pa.Array:
     """The DECIMAL column of unscaled int64 numbers."""
     if nulls is not None:
         values[nulls] = 0
     return to_wide_unscaled(values.view(np.uint64), values >> 63, data_type, nulls)
 
 
-def from_big_unscaled(array: Any, data_type: DataType) -> Any:
+def from_big_unscaled(array: pa.Array, data_type: DataType) -> pa.Array:
     """Shortest big-endian bytes of the unscaled numbers, as a binary array with the nulls of the column."""
     low, high = from_wide_unscaled(array)
     _check_digits(low, high, data_type, RowValueError)
@@ -189,7 +189,7 @@ def from_big_unscaled(array: Any, data_type: DataType) -> Any:
 
 def to_big_unscaled(
     source: PaddedSource, starts: Int64s, sizes: Int64s, data_type: DataType, nulls: Bools | None
-) -> Any:
+) -> pa.Array:
     """The DECIMAL column of big-endian bytes in `source`."""
     wrong = (sizes < 1) | (sizes > MAX_DECIMAL_BYTES)
     if nulls is not None:
@@ -207,13 +207,13 @@ def to_big_unscaled(
     return to_wide_unscaled(halves[:, 1].copy(), halves[:, 0].copy().view(np.int64), data_type, nulls)
 
 
-def from_wide_unscaled(array: Any) -> tuple[UInt64s, Int64s]:
+def from_wide_unscaled(array: pa.Array) -> tuple[UInt64s, Int64s]:
     """Low and high halves of the unscaled 128-bit numbers of a DECIMAL column."""
     pairs = _stored(array, np.uint64, 2).reshape(len(array), 2)
     return pairs[:, 0].copy(), pairs[:, 1].copy().view(np.int64)
 
 
-def to_wide_unscaled(low: UInt64s, high: Int64s, data_type: DataType, nulls: Bools | None) -> Any:
+def to_wide_unscaled(low: UInt64s, high: Int64s, data_type: DataType, nulls: Bools | None) -> pa.Array:
     """The DECIMAL column of unscaled 128-bit numbers."""
     _check_digits(low, high, data_type, CorruptRowError)
     pairs = np.empty((len(low), 2), np.uint64)
@@ -236,14 +236,16 @@ def _check_digits(low: UInt64s, high: Int64s, data_type: DataType, error: type[V
         raise error(f"{data_type} of row {first_row(wrong)} holds a number of more than {data_type.precision} digits")
 
 
-def from_content(array: Any, data_type: DataType) -> Any:
+def from_content(array: pa.Array, data_type: DataType) -> pa.Array:
     """CHAR, STRING, BINARY, BYTES as a binary array with the nulls of the column."""
     if isinstance(data_type, BinaryType):
         return array.cast(pa.binary())
     return array.view(pa.binary()) if data_type.root in TEXT_ROOTS else array
 
 
-def to_content(source: PaddedSource, starts: Int64s, sizes: Int64s, data_type: DataType, nulls: Bools | None) -> Any:
+def to_content(
+    source: PaddedSource, starts: Int64s, sizes: Int64s, data_type: DataType, nulls: Bools | None
+) -> pa.Array:
     """CHAR, STRING, BINARY, BYTES from slices of `source`; text must be UTF-8, BINARY(n) is cut or padded to n."""
     if isinstance(data_type, BinaryType):
         return _fixed_size_binary(source, starts, sizes, data_type, nulls)
@@ -258,7 +260,7 @@ def to_content(source: PaddedSource, starts: Int64s, sizes: Int64s, data_type: D
 
 def _fixed_size_binary(
     source: PaddedSource, starts: Int64s, sizes: Int64s, data_type: BinaryType, nulls: Bools | None
-) -> Any:
+) -> pa.Array:
     count, width = len(starts), data_type.length
     if count * width > MAX_SOURCE_BYTES:
         raise RowValueError(f"{count} values of {data_type} exceed {MAX_SOURCE_BYTES} bytes; decode fewer rows")
@@ -271,13 +273,13 @@ def _fixed_size_binary(
     return pa.Array.from_buffers(pa.binary(width), count, [validity_buffer(nulls), pa.py_buffer(out)])
 
 
-def list_array(data_type: DataType, offsets: Int64s, values: Any) -> Any:
+def list_array(data_type: DataType, offsets: Int64s, values: pa.Array) -> pa.Array:
     """The ARRAY column of flattened elements."""
     buffers = [None, pa.py_buffer(offsets.astype(np.int32))]
     return pa.Array.from_buffers(to_arrow_type(data_type), len(offsets) - 1, buffers, children=[values])
 
 
-def map_array(data_type: MapType, offsets: Int64s, keys: Any, values: Any) -> Any:
+def map_array(data_type: MapType, offsets: Int64s, keys: pa.Array, values: pa.Array) -> pa.Array:
     """The MAP column of flattened keys and values."""
     # Asking for the null count also computes it: pyarrow before 26 aborts the process on keys whose count is unknown.
     if keys.null_count:
@@ -288,6 +290,6 @@ def map_array(data_type: MapType, offsets: Int64s, keys: Any, values: Any) -> An
     return list_array(data_type, offsets, entries)
 
 
-def struct_array(data_type: RowType, count: int, children: Sequence[Any]) -> Any:
+def struct_array(data_type: RowType, count: int, children: Sequence[pa.Array]) -> pa.Array:
     """The ROW column of its fields."""
     return pa.Array.from_buffers(to_arrow_type(data_type), count, [None], children=list(children))

@@ -40,7 +40,7 @@ from fluss.codec.rows.varint import MASK64
 from fluss.model.types import ArrayType, BinaryType, DataType, MapType, RowType
 
 
-def column_to_values(array: Any, data_type: DataType) -> list[Any]:
+def column_to_values(array: pa.Array, data_type: DataType) -> list[Any]:
     """The logical values of an Arrow column."""
     if data_type.root in NESTED_ROOTS:
         return _nested_values(array, data_type)
@@ -61,7 +61,7 @@ def column_to_values(array: Any, data_type: DataType) -> list[Any]:
     return _with_nulls(values, array)
 
 
-def _with_nulls(values: list[Any], array: Any) -> list[Any]:
+def _with_nulls(values: list[Any], array: pa.Array) -> list[Any]:
     nulls = null_mask(array)
     if nulls is not None:
         for index in np.flatnonzero(nulls).tolist():
@@ -69,7 +69,7 @@ def _with_nulls(values: list[Any], array: Any) -> list[Any]:
     return values
 
 
-def _nested_values(array: Any, data_type: DataType) -> list[Any]:
+def _nested_values(array: pa.Array, data_type: DataType) -> list[Any]:
     if pa.types.is_null(array.type):
         return [None] * len(array)
     nulls = null_mask(array)
@@ -97,7 +97,7 @@ def _nested_values(array: Any, data_type: DataType) -> list[Any]:
     return [None if is_null else next(following) for is_null in nulls.tolist()]
 
 
-def column_from_values(values: Sequence[Any], data_type: DataType) -> Any:
+def column_from_values(values: Sequence[Any], data_type: DataType) -> pa.Array:
     """The Arrow column of logical values."""
     nulls = any_null(np.array([value is None for value in values], np.bool_))
     root = data_type.root
@@ -128,7 +128,7 @@ def column_from_values(values: Sequence[Any], data_type: DataType) -> Any:
         raise RowValueError(f"{data_type} cannot hold these values: {error}") from None
 
 
-def _nested_column(values: list[Any], data_type: DataType) -> Any:
+def _nested_column(values: list[Any], data_type: DataType) -> pa.Array:
     if isinstance(data_type, RowType):
         fields = data_type.fields
         wrong = next((len(value) for value in values if len(value) != len(fields)), None)

@@ -59,12 +59,12 @@ def advance(cursors: Int64s, sizes: Int64s | int, ends: Int64s, what: object) ->
     return moved
 
 
-def validity_buffer(nulls: Bools | None) -> Any:
+def validity_buffer(nulls: Bools | None) -> pa.Buffer | None:
     """Arrow's validity bitmap for a null mask; None when there are no nulls."""
     return None if nulls is None else pa.py_buffer(np.packbits(~nulls, bitorder="little"))
 
 
-def null_mask(array: Any) -> Bools | None:
+def null_mask(array: pa.Array) -> Bools | None:
     """The null mask of an Arrow array; None when it has no nulls, which is the fast path everywhere."""
     if array.null_count == 0:
         return None
@@ -84,7 +84,7 @@ def offsets_of(sizes: Int64s) -> Int64s:
     return offsets
 
 
-def ragged(data: Any, offsets: Int64s, nulls: Bools | None = None) -> Any:
+def ragged(data: Any, offsets: Int64s, nulls: Bools | None = None) -> pa.Array:
     """An Arrow binary array over `data` without a copy."""
     if len(offsets) and offsets[-1] > MAX_SOURCE_BYTES:
         raise RowValueError(f"at most {MAX_SOURCE_BYTES} bytes can be encoded at once, got {int(offsets[-1])}")
@@ -92,26 +92,26 @@ def ragged(data: Any, offsets: Int64s, nulls: Bools | None = None) -> Any:
     return pa.Array.from_buffers(pa.binary(), len(offsets) - 1, buffers)
 
 
-def fixed_size(matrix: Any, nulls: Bools | None = None) -> Any:
+def fixed_size(matrix: Any, nulls: Bools | None = None) -> pa.Array:
     """A binary array whose rows are the rows of a byte matrix or the bytes of the numbers of an array."""
     width = matrix.itemsize * (matrix.shape[1] if matrix.ndim == 2 else 1)
     count = len(matrix)
     return ragged(np.ascontiguousarray(matrix), np.arange(count + 1, dtype=np.int64) * width, nulls)
 
 
-def varints(values: UInt64s, nulls: Bools | None) -> Any:
+def varints(values: UInt64s, nulls: Bools | None) -> pa.Array:
     """A binary array of variable-length integers."""
     data, sizes = varint_bytes(values)
     return ragged(data, offsets_of(sizes), nulls)
 
 
-def zeros(sizes: Int64s) -> Any:
+def zeros(sizes: Int64s) -> pa.Array:
     """A binary array of zero bytes: padding."""
     offsets = offsets_of(sizes)
     return ragged(np.zeros(int(offsets[-1]), np.uint8), offsets)
 
 
-def sizes_of(array: Any) -> Int64s:
+def sizes_of(array: pa.Array) -> Int64s:
     """Sizes in bytes of the rows of a binary array, 0 where null."""
     lengths = pc.binary_length(array)
     if lengths.null_count:
@@ -120,7 +120,7 @@ def sizes_of(array: Any) -> Int64s:
     return sizes
 
 
-def total_sizes(components: Sequence[Any], count: int) -> Int64s:
+def total_sizes(components: Sequence[pa.Array], count: int) -> Int64s:
     """Sizes in bytes of the rows that `join` will make of the components."""
     total = np.zeros(count, np.int64)
     for component in components:
@@ -128,7 +128,7 @@ def total_sizes(components: Sequence[Any], count: int) -> Int64s:
     return total
 
 
-def join(components: Sequence[Any], count: int) -> Any:
+def join(components: Sequence[pa.Array], count: int) -> pa.Array:
     """Concatenate binary arrays row by row in one kernel; a null adds nothing."""
     if not components:
         return ragged(np.empty(0, np.uint8), np.zeros(count + 1, np.int64))
@@ -136,10 +136,11 @@ def join(components: Sequence[Any], count: int) -> Any:
         raise RowValueError(f"the rows exceed {MAX_SOURCE_BYTES} bytes in total; encode fewer rows at a time")
     options = pc.JoinOptions(null_handling="replace", null_replacement="")
     arguments = [*components, pa.scalar(b"", pa.binary())]
-    return pc.call_function("binary_join_element_wise", arguments, options)
+    joined: pa.Array = pc.call_function("binary_join_element_wise", arguments, options)
+    return joined
 
 
-def _data_bytes(array: Any) -> int:
+def _data_bytes(array: pa.Array) -> int:
     """The most bytes that the rows of a binary array can have (null rows may own some too)."""
     if not len(array):
         return 0
@@ -147,7 +148,7 @@ def _data_bytes(array: Any) -> int:
     return int(last - first)
 
 
-def binary_parts(array: Any) -> tuple[Any, Int64s]:
+def binary_parts(array: pa.Array) -> tuple[Any, Int64s]:
     """Data and offsets of a binary array, its slice only."""
     if not len(array):
         return np.empty(0, np.uint8), np.zeros(1, np.int64)
@@ -156,7 +157,7 @@ def binary_parts(array: Any) -> tuple[Any, Int64s]:
     return (np.empty(0, np.uint8) if data is None else np.frombuffer(data, np.uint8)), offsets
 
 
-def first_words(array: Any) -> UInt64s:
+def first_words(array: pa.Array) -> UInt64s:
     """The first eight bytes of every value of a binary array without nulls, as numbers with the same sort order."""
     data, offsets = binary_parts(array)
     first, last = int(offsets[0]), int(offsets[-1])
@@ -165,7 +166,7 @@ def first_words(array: Any) -> UInt64s:
     return leading
 
 
-def gather(source: PaddedSource, starts: Int64s, sizes: Int64s, nulls: Bools | None = None) -> Any:
+def gather(source: PaddedSource, starts: Int64s, sizes: Int64s, nulls: Bools | None = None) -> pa.Array:
     """A binary array of slices of `source`. They must be inside it, with size 0 where null.
 
     If the slices ascend, they are every second element of one binary array laid over the source, which is twice as fast
@@ -189,7 +190,7 @@ def gather(source: PaddedSource, starts: Int64s, sizes: Int64s, nulls: Bools | N
     return ragged(source.data.take(index), offsets, nulls)
 
 
-def spread(array: Any, nulls: Bools | None) -> Any:
+def spread(array: pa.Array, nulls: Bools | None) -> pa.Array:
     """Expand an array of the non-null rows to all rows."""
     if nulls is None:
         return array

@@ -64,11 +64,11 @@ def decode_compacted_columns(
     ends: Int64s,
     types: Sequence[DataType],
     wanted: Collection[int] | None = None,
-) -> list[Any]:
+) -> list[pa.Array]:
     """The Arrow columns of COMPACTED rows; those that are not wanted are skipped and returned as nulls."""
     check_rows(source, starts, ends)
     cursors = advance(starts, (len(types) + 7) // 8, ends, "the null bits")
-    columns: list[Any] = []
+    columns: list[pa.Array] = []
     for index, data_type in enumerate(types):
         nulls = _nulls_of(source, starts, index, data_type)
         if wanted is not None and index not in wanted:
@@ -90,7 +90,7 @@ def _sizes(width: int, nulls: Bools | None) -> Int64s | int:
 
 def _compacted_field(
     source: PaddedSource, cursors: Int64s, ends: Int64s, data_type: DataType, nulls: Bools | None
-) -> tuple[Any, Int64s]:
+) -> tuple[pa.Array, Int64s]:
     root = data_type.root
 
     def varint(max_bytes: int) -> Any:
@@ -152,7 +152,7 @@ def load_fixed(source: PaddedSource, cursors: Int64s, data_type: DataType) -> An
 
 def _content(
     source: PaddedSource, starts: Int64s, sizes: Int64s, data_type: DataType, nulls: Bools | None, decode_rows: Any
-) -> Any:
+) -> pa.Array:
     if data_type.root in NESTED_ROOTS:
         return decode_nested(source, starts, starts + sizes, data_type, nulls, decode_rows)
     if data_type.root == "DECIMAL":
@@ -166,12 +166,12 @@ def decode_indexed_columns(
     ends: Int64s,
     types: Sequence[DataType],
     wanted: Collection[int] | None = None,
-) -> list[Any]:
+) -> list[pa.Array]:
     """The Arrow columns of INDEXED rows; those that are not wanted are returned as nulls."""
     check_rows(source, starts, ends)
     cursors = advance(starts, indexed_header_bytes(types), ends, "the header")
     next_length = starts + (len(types) + 7) // 8
-    columns: list[Any] = []
+    columns: list[pa.Array] = []
     for index, data_type in enumerate(types):
         nulls = _nulls_of(source, starts, index, data_type)
         width = indexed_width(data_type)
@@ -196,7 +196,7 @@ def decode_indexed_columns(
 
 def _indexed_field(
     source: PaddedSource, cursors: Int64s, sizes: Int64s, data_type: DataType, nulls: Bools | None
-) -> Any:
+) -> pa.Array:
     root = data_type.root
     if root in FIXED_STRUCTS:
         return to_fixed(load_fixed(source, cursors, data_type), data_type, nulls)

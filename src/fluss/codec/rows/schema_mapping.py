@@ -47,7 +47,9 @@ def map_values(row: Sequence[Any], mapping: Sequence[int] | None) -> list[Any]:
     return [None if position == MISSING else row[position] for position in mapping]
 
 
-def map_columns(columns: Sequence[Any], mapping: Sequence[int] | None, target: Schema, count: int) -> list[Any]:
+def map_columns(
+    columns: Sequence[pa.Array], mapping: Sequence[int] | None, target: Schema, count: int
+) -> list[pa.Array]:
     """Arrow columns in the order of the newer schema, with nulls for the missing ones."""
     if mapping is None:
         return list(columns)

@@ -46,7 +46,7 @@ class _State(NamedTuple):
 class Found(NamedTuple):
     """Rows of the lake, and for each the position of its key among the given keys."""
 
-    rows: Any
+    rows: pa.RecordBatch
     positions: Any
 
 
@@ -78,7 +78,7 @@ class LakeRows:
 
     def _find(self, keys: Any) -> Found:
         state = self._current()
-        rows: list[Any] = []
+        rows: list[pa.RecordBatch] = []
         positions: list[Any] = []
         for group in () if state is None else self._keys.groups(keys):
             assert state is not None
@@ -105,7 +105,7 @@ class LakeRows:
             self._state = state
         return state
 
-    def _rows_of(self, state: _State, place: Place, keys: Any) -> Any:
+    def _rows_of(self, state: _State, place: Place, keys: pa.RecordBatch) -> Any:
         """Batches of one bucket, and for each row the position of its key in `keys`."""
         condition = self._condition(keys)
         files = state.table.plan_files(
@@ -127,11 +127,11 @@ class LakeRows:
             which = by_key[np.repeat(starts[number], counts) + np.arange(len(before)) - before]
             yield batch.take(pa.array(np.repeat(matching, counts))), which
 
-    def _encoded(self, batch: Any) -> Any:
+    def _encoded(self, batch: pa.RecordBatch) -> pa.Array:
         columns = [batch.column(batch.schema.get_field_index(name)) for name in self._names]
         return encode_keys(columns, self._types, KeyEncoding.COMPACTED, batch.num_rows)
 
-    def _condition(self, keys: Any) -> Any:
+    def _condition(self, keys: pa.RecordBatch) -> Any:
         if keys.num_rows > MAX_KEYS_IN_FILTER:
             return None
         conditions = [
@@ -139,7 +139,7 @@ class LakeRows:
         ]
         return lake_condition(self._table, _all_of(conditions))
 
-    def _ordered(self, batch: Any, positions: Any) -> Found:
+    def _ordered(self, batch: pa.RecordBatch, positions: Any) -> Found:
         if batch.num_rows <= 1:
             return Found(batch, positions)
         by_key = np.asarray(pc.array_sort_indices(self._primary_keys.of(batch)))

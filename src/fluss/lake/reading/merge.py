@@ -34,7 +34,7 @@ class MergeKeys:
         self._types = [table.schema.data_types[table.schema.position(name)] for name in self.names]
         self._is_plain = len(self.names) == 1 and self._types[0].root in _PLAIN_ROOTS
 
-    def of(self, batch: Any) -> Any:
+    def of(self, batch: pa.RecordBatch) -> pa.Array:
         """An array with one key per row."""
         columns = [batch.column(batch.schema.get_field_index(name)) for name in self.names]
         if self._is_plain:
@@ -48,10 +48,10 @@ class Tail:
     `size_bytes` is what it holds in memory.
     """
 
-    def __init__(self, keys: MergeKeys, schema: Any) -> None:
+    def __init__(self, keys: MergeKeys, schema: pa.Schema) -> None:
         self._keys = keys
         self._schema = schema
-        self._batches: list[Any] = []
+        self._batches: list[pa.RecordBatch] = []
         self._deleted: list[Any] = []
         self._unmerged = 0
         self.size_bytes = 0
@@ -79,7 +79,7 @@ class Tail:
         self._unmerged = 0
         self.size_bytes = self._batches[0].get_total_buffer_size()
 
-    def correct(self, batches: Iterable[Any]) -> Iterator[Any]:
+    def correct(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         """Return rows of the lake whose keys have not changed, then the current rows of changed keys."""
         self.merge()
         if not self._batches:

@@ -24,8 +24,8 @@ MIN_UNMERGED_ROWS = 200_000
 class Changes(NamedTuple):
     """Changed keys, and the rows of those that still exist, in offset order; None if there are none."""
 
-    keys: Any | None
-    rows: Any | None
+    keys: pa.Array | None
+    rows: pa.RecordBatch | None
 
 
 class ChangeFold:
@@ -33,7 +33,7 @@ class ChangeFold:
 
     def __init__(self, keys: MergeKeys) -> None:
         self._keys = keys
-        self._batches: list[Any] = []
+        self._batches: list[pa.RecordBatch] = []
         self._deleted: list[Any] = []
         self._merged = self._unmerged = 0
         self._merged_keys: Any = None

@@ -12,7 +12,7 @@ from __future__ import annotations
 import contextlib
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from pyspark.sql.datasource import DataSourceReader, Filter, InputPartition
 from pyspark.sql.types import StructType
@@ -35,6 +35,9 @@ from fluss.spark.read.state_reader import read_state, read_window, selected
 from fluss.spark.read.stored_batches import with_stored
 from fluss.spark.sessions.connection_cache import OpenTable, open_table
 from fluss.spark.sessions.outage_retries import patiently
+
+if TYPE_CHECKING:
+    import pyarrow as pa
 
 
 def build_reader(options: FlussOptions, schema: StructType, *, takes_stored: bool = False) -> DataSourceReader:
@@ -129,7 +132,7 @@ class FlussBatchReader(DataSourceReader):
 
     # ---- in the tasks ----
 
-    def read(self, partition: InputPartition) -> Iterator[Any]:
+    def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         """Return Arrow batches with exactly Spark's schema. Spark also calls this once if there are no partitions."""
         if not isinstance(partition, Task):
             return
@@ -140,14 +143,14 @@ class FlussBatchReader(DataSourceReader):
         else:
             yield from with_stored(batches, target, self._stored_column)
 
-    def _batches(self, task: Task) -> Iterator[Any]:
+    def _batches(self, task: Task) -> Iterator[pa.RecordBatch]:
         """The rows of a task before conversion for Spark."""
         with contextlib.ExitStack() as stack:
             opened = patiently(lambda: stack.enter_context(open_table(self._options)), self._patience_seconds)
             check_table_id(opened, task.table_id)
             yield from self._rows(opened, task.split)
 
-    def _rows(self, opened: OpenTable, split: InputPartition) -> Iterator[Any]:
+    def _rows(self, opened: OpenTable, split: InputPartition) -> Iterator[pa.RecordBatch]:
         patience_seconds = self._patience_seconds
         columns = self._schema.names
         if isinstance(split, LimitedSplit):

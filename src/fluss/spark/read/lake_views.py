@@ -22,7 +22,7 @@ from fluss.spark.sessions.connection_cache import OpenTable
 class ViewSplit(InputPartition):
     """All rows of a view."""
 
-    batch: Any
+    batch: pa.RecordBatch
 
 
 def view_split(opened: OpenTable, view: str, snapshot_id: int | None) -> ViewSplit:

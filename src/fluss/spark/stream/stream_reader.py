@@ -11,7 +11,7 @@ import os
 import sys
 from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from pyspark.sql.datasource import DataSourceStreamReader, InputPartition
 from pyspark.sql.streaming.datasource import (
@@ -31,6 +31,9 @@ from fluss.spark.stream.limits import Limits
 from fluss.spark.stream.planner import StreamPlanner
 from fluss.spark.stream.task_read import read_task
 from fluss.spark.stream.tasks import StreamTask
+
+if TYPE_CHECKING:
+    import pyarrow as pa
 
 RUNNER = "python_streaming_source_runner.py"
 """The file name of Spark's program for readers on the driver, which serves one query and ends with it."""
@@ -112,7 +115,7 @@ class FlussStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
     # ---- in the tasks ----
 
-    def read(self, partition: InputPartition) -> Iterator[Any]:
+    def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         """Return Arrow batches with exactly Spark's schema."""
         if not isinstance(partition, StreamTask):
             return

@@ -156,7 +156,7 @@ def test_a_column_of_pandas_without_any_value_has_no_type() -> None:
         by_pandas(t.StringType(nullable=False), pd.Series([float("nan")]))
 
 
-class Months(pa.ExtensionType):  # type: ignore[misc]
+class Months(pa.ExtensionType):
     """A type that is not registered, so that its values are read as numbers."""
 
     def __init__(self) -> None:

@@ -50,7 +50,9 @@ def merge_partial_columns(
     return MergeResult(columns, types, entries, count - int(known.sum()))
 
 
-def _changelog(old_columns: list[Any], merged: list[Any], known: Any, *, with_old: bool) -> tuple[list[Any], bytes]:
+def _changelog(
+    old_columns: list[pa.Array], merged: list[pa.Array], known: Any, *, with_old: bool
+) -> tuple[list[pa.Array], bytes]:
     """Changelog rows and change types: per record its old row (if it has one and `with_old` is set) and its new row."""
     before = known if with_old else np.zeros(len(known), np.bool_)
     ends = np.cumsum(before.astype(np.int64) + 1)

@@ -40,7 +40,7 @@ class FirstRowMerger(LastRowMerger):
     def update(self, old: Row, new: Row) -> Row:
         return old
 
-    def chosen(self, table_format: KvTableFormat, olds: list[bytes | None], news: Any) -> Bools:
+    def chosen(self, table_format: KvTableFormat, olds: list[bytes | None], news: pa.Array) -> Bools:
         """A mask of the records with different keys that are kept: those with new keys."""
         return np.array([old is None for old in olds], np.bool_)
 
@@ -57,7 +57,7 @@ class VersionedMerger(LastRowMerger):
             return new
         return new if new_version is not None and new_version >= old_version else old
 
-    def chosen(self, table_format: KvTableFormat, olds: list[bytes | None], news: Any) -> Bools:
+    def chosen(self, table_format: KvTableFormat, olds: list[bytes | None], news: pa.Array) -> Bools:
         """A mask of the records with different keys that are kept; `news` is an array of their values."""
         chosen: Bools = np.array([old is None for old in olds], np.bool_)
         known = np.flatnonzero(~chosen)
