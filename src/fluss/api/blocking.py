@@ -54,7 +54,7 @@ def connect(
     database: str = DEFAULT_DATABASE,
     username: str | None = None,
     password: str | None = None,
-    **options: Any,
+    **options: object,
 ) -> Database:
     """Connect to a cluster: `fluss.connect("host:9123")`. Options are those of `Config`, by property name."""
     if isinstance(bootstrap_servers, Config):
@@ -335,7 +335,7 @@ class Database:
     ) -> None:
         kind = verb.name + ("" if digits == "error" else f" {digits}")
 
-        def make(opened: FlussTable) -> Any:
+        def make(opened: FlussTable) -> object:
             if verb is APPEND:
                 return opened.new_append().create_writer(on_extra_digits=digits)
             if verb is DELETE:
@@ -345,7 +345,7 @@ class Database:
 
             return lenient_writer(opened.new_upsert(columns=columns), digits)
 
-        def new_writer(reopen: bool) -> Any:
+        def new_writer(reopen: bool) -> object:
             if reopen:
                 self._forget(table)
             return self._keep(table, kind, columns, make)

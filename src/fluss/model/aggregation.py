@@ -35,7 +35,7 @@ AGGREGATION_FUNCTIONS: Mapping[str, frozenset[str] | None] = {
 _WITH_DELIMITER = frozenset({"listagg", "string_agg"})
 
 
-def normalized_function(node: object) -> dict[str, Any] | None:
+def normalized_function(node: object) -> dict[str, object] | None:
     """The stored form of an `agg_function` object; None for an unknown function, which readers ignore."""
     if not isinstance(node, Mapping) or not isinstance(node.get("type"), str):
         return None

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from itertools import chain
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -14,6 +14,8 @@ from fluss.values.basic import ChangeType, TableBucket
 
 if TYPE_CHECKING:
     import pyarrow as pa
+
+    from fluss.codec.rows.varint import Int64s
 
 # Limits the rows that exist as Python objects during iteration over a large batch.
 PAGE_ROWS = 1_024
@@ -33,7 +35,7 @@ class LogRows:
         base_offset: int,
         timestamp: int,
         change_types: bytes | None = None,
-        offsets: Any = None,
+        offsets: Int64s | None = None,
     ) -> None:
         self.bucket = bucket
         self.rows = rows
@@ -97,7 +99,7 @@ class LogRows:
         if self.offsets is None and self.change_types is None:
             return plain(self.base_offset + start, self.timestamp, ChangeType.AppendOnly, columns)
         if self.offsets is None:
-            offsets: Any = range(self.base_offset + start, self.base_offset + stop)
+            offsets: Sequence[int] = range(self.base_offset + start, self.base_offset + stop)
         else:
             offsets = self.offsets[start:stop].tolist()
         if self.change_types is None:

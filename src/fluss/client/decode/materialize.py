@@ -26,7 +26,9 @@ from fluss.generated_code import define
 from fluss.values.basic import ChangeType
 
 if TYPE_CHECKING:
-    from fluss.codec.rows.varint import Bools
+    import numpy.typing as npt
+
+    from fluss.codec.rows.varint import Bools, Numbers
 
 MAX_GENERATED_FUNCTIONS = 256
 LONG_TEXT_BYTES = 48
@@ -116,7 +118,7 @@ def _null_mask(column: pa.Array) -> Bools:
 
 
 @functools.lru_cache(maxsize=MAX_GENERATED_FUNCTIONS)
-def _maker(arrow_type: pa.DataType) -> Callable[[pa.Array], list[Any]] | None:
+def _maker(arrow_type: pa.DataType) -> Callable[[pa.Array], list[object]] | None:
     """The function that turns a column into Python values; None if Arrow's own is best. Nulls may become any value."""
     types = pa.types
     if types.is_int64(arrow_type) or types.is_float64(arrow_type):
@@ -140,7 +142,7 @@ def _maker(arrow_type: pa.DataType) -> Callable[[pa.Array], list[Any]] | None:
     return None
 
 
-def _raw(column: pa.Array, dtype: Any) -> Any:
+def _raw(column: pa.Array, dtype: npt.DTypeLike) -> Numbers:
     """The value buffer of a fixed-width column as an array; values under nulls are arbitrary."""
     buffer = column.buffers()[1]
     if buffer is None:
@@ -148,7 +150,7 @@ def _raw(column: pa.Array, dtype: Any) -> Any:
     return np.frombuffer(buffer, dtype)[column.offset : column.offset + len(column)]
 
 
-def _texts(column: pa.Array) -> list[Any]:
+def _texts(column: pa.Array) -> list[object]:
     """Strings as Python objects: long ones are faster one by one through NumPy, short ones by Arrow."""
     offsets = np.frombuffer(column.buffers()[1] or b"\0\0\0\0", np.int32)
     first, last = column.offset, column.offset + len(column)
@@ -157,14 +159,14 @@ def _texts(column: pa.Array) -> list[Any]:
     return column.to_pylist()
 
 
-def _without_nulls(raw: Any, column: pa.Array) -> Any:
+def _without_nulls(raw: Numbers, column: pa.Array) -> Numbers:
     """Zero where the column is null: the bytes there may be out of range."""
     if column.null_count:
         raw = np.where(_null_mask(column), raw.dtype.type(0), raw)
     return raw
 
 
-def _check_range(raw: Any, unit: str, arrow_type: pa.DataType) -> None:
+def _check_range(raw: Numbers, unit: str, arrow_type: pa.DataType) -> None:
     """Raise outside the years 1 to 9999 of Python's calendar, for which NumPy would return plain numbers."""
     low, high = _RANGES[unit]
     if len(raw) and not (raw.min() >= low and raw.max() <= high):
@@ -188,13 +190,13 @@ def _out_of_range(arrow_type: pa.DataType) -> FlussError:
     )
 
 
-def _dates(column: pa.Array) -> list[Any]:
+def _dates(column: pa.Array) -> list[object]:
     raw = _without_nulls(_raw(column, np.int32), column)
     _check_range(raw, "D", column.type)
     return raw.astype("M8[D]").tolist()  # type: ignore[no-any-return]
 
 
-def _timestamps(column: pa.Array, *, unit: str, zoned: bool) -> list[Any]:
+def _timestamps(column: pa.Array, *, unit: str, zoned: bool) -> list[object]:
     raw = _without_nulls(_raw(column, np.int64), column)
     if unit == "ns":
         raw, unit = raw // 1_000, "us"
@@ -205,14 +207,14 @@ def _timestamps(column: pa.Array, *, unit: str, zoned: bool) -> list[Any]:
     return [epoch + delta for delta in raw.view(f"m8[{unit}]").tolist()]
 
 
-def _times(column: pa.Array, *, unit: str, width: int) -> list[Any]:
+def _times(column: pa.Array, *, unit: str, width: int) -> list[object]:
     raw = _without_nulls(_raw(column, np.int32 if width == 32 else np.int64), column).astype(np.int64)
     if unit == "ns":
         raw, unit = raw // 1_000, "us"
     return [moment.time() for moment in raw.view(f"M8[{unit}]").tolist()]
 
 
-def _decimals(column: pa.Array, *, scale: int) -> list[Any]:
+def _decimals(column: pa.Array, *, scale: int) -> list[object]:
     low = _raw_decimal_low(column)
     if not scale:
         return list(map(decimal.Decimal, low))
@@ -248,7 +250,7 @@ def _lists(column: pa.Array) -> list[Any]:
     return [values[start:stop] for start, stop in pairwise(bounds)]
 
 
-def _maps(column: pa.Array) -> list[Any]:
+def _maps(column: pa.Array) -> list[object]:
     """Lists of (key, value) pairs, as in pyfluss and Arrow: keys may be lists or rows, which no dict can hold."""
     bounds, first = _bounds(column)
     keys = column_values(column.keys.slice(first, bounds[-1]))
@@ -256,7 +258,7 @@ def _maps(column: pa.Array) -> list[Any]:
     return [list(zip(keys[start:stop], items[start:stop], strict=True)) for start, stop in pairwise(bounds)]
 
 
-def _structs(column: pa.Array) -> list[Any]:
+def _structs(column: pa.Array) -> list[object]:
     names = [column.type.field(index).name for index in range(column.type.num_fields)]
     if not names:
         return [{} for _ in range(len(column))]
@@ -266,7 +268,7 @@ def _structs(column: pa.Array) -> list[Any]:
 
 # ---- rows ----
 
-RowMaker = Callable[[int, int, ChangeType, Sequence[list[Any]]], Iterator[ScanRecord]]
+RowMaker = Callable[[int, int, ChangeType, Sequence[list[object]]], Iterator[ScanRecord]]
 
 
 @functools.lru_cache(maxsize=MAX_GENERATED_FUNCTIONS)

@@ -13,7 +13,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from typing import Any
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -181,7 +180,7 @@ def _folded(join: Callable[[pa.Array, pa.Array], pa.Array], masks: list[pa.Array
     return result
 
 
-def _membership(column: Column, values: tuple[Any, ...], *, negated: bool) -> Callable[[Columns], pa.Array]:
+def _membership(column: Column, values: tuple[object, ...], *, negated: bool) -> Callable[[Columns], pa.Array]:
     """True, false, or null for a null value. NaN is never a member, as with `==`."""
     if len(values) > MAX_LITERALS:
         raise FlussError(f"a filter must list at most {MAX_LITERALS} values, got {len(values)}")

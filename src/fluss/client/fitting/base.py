@@ -64,7 +64,7 @@ class FitRules:
         return f"round it first, or write with {self.cutting_option}"
 
 
-def checked_extra_digits(wanted: Any) -> ExtraDigits:
+def checked_extra_digits(wanted: object) -> ExtraDigits:
     """The user's choice for digits that a column lacks, checked."""
     if wanted not in ("error", "truncate"):
         raise FlussError(f"on_extra_digits must be 'error' or 'truncate', got {wanted!r}")

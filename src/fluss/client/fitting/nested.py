@@ -129,7 +129,7 @@ class RowFit(Fit):
             raise UnfitValueError(f"it is neither a dict nor a list: {CONVERT}")
         return {name: inner.value(item) for name, inner, item in zip(self._names, self._inner, values, strict=True)}
 
-    def _has_no_field(self, name: Any) -> str:
+    def _has_no_field(self, name: object) -> str:
         return f"it has no field {shown(name)}; the fields are {', '.join(self._names)}"
 
     def _converted(self, array: pa.Array) -> pa.Array:

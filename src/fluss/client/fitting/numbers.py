@@ -78,12 +78,12 @@ class IntegerFit(Fit):
         return f"it is {whole}{self._outside()}"
 
 
-def _is_integer(value: Any) -> bool:
+def _is_integer(value: object) -> bool:
     """True for integers; NumPy's durations, which it counts among them, are not."""
     return isinstance(value, (int, np.integer)) and not isinstance(value, (bool, np.timedelta64))
 
 
-def _whole(value: Any) -> Any:
+def _whole(value: object) -> object:
     """An int from a float or decimal that is whole; pandas turns integers with gaps into floats."""
     if isinstance(value, (float, np.floating)) and math.isfinite(value) and value == int(value):
         return value

@@ -214,7 +214,7 @@ def _numpy_moment(value: Any) -> tuple[datetime.datetime, int]:
     return moment, nanos
 
 
-def _moment(value: Any, has_zone: bool) -> tuple[datetime.datetime, int]:
+def _moment(value: object, has_zone: bool) -> tuple[datetime.datetime, int]:
     """The value as a datetime without zone, and its nanoseconds below a microsecond, which pandas has."""
     if not isinstance(value, datetime.datetime):
         raise UnfitValueError(f"it is not a datetime.datetime: {CONVERT}")

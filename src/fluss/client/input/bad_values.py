@@ -11,7 +11,7 @@ from fluss.client.fitting import UnfitValueError
 from fluss.client.fitting.base import MAX_SHOWN_CHARACTERS, shown
 
 
-def first_bad_row(array: pa.Array, check: Callable[[pa.Array], Any]) -> int | None:
+def first_bad_row(array: pa.Array, check: Callable[[pa.Array], object]) -> int | None:
     """The first row for which `check` raises, found by bisection; None if no single row is at fault."""
     low, high = 0, len(array)
     try:
@@ -29,7 +29,7 @@ def first_bad_row(array: pa.Array, check: Callable[[pa.Array], Any]) -> int | No
     return low if high > low and _is_bad(array, low, high, check) else None
 
 
-def _row_of_bad_entry(array: pa.Array, check: Callable[[pa.Array], Any]) -> int | None:
+def _row_of_bad_entry(array: pa.Array, check: Callable[[pa.Array], object]) -> int | None:
     """The first row that has the first bad entry of a dictionary."""
     entry = first_bad_row(array.dictionary, check)
     row: int = -1 if entry is None else array.indices.index(entry).as_py()
@@ -90,5 +90,5 @@ def _value(array: pa.Array) -> Any:
     return value if not pa.types.is_time(kind) or pa.scalar(value, kind).equals(scalar) else _number(array)
 
 
-def _number(array: pa.Array) -> Any:
+def _number(array: pa.Array) -> object:
     return array.view(pa.int64() if array.type.bit_width == 64 else pa.int32())[0].as_py()

@@ -122,7 +122,7 @@ def _of_objects(rules: ArrowInput, pandas: Any, number: int, series: Any) -> pa.
         return rules.refuse(f"column {rules.schema.columns[number].name!r} cannot be converted: {error}")
 
 
-def _is_missing(value: Any, *, is_float: bool) -> bool:
+def _is_missing(value: object, *, is_float: bool) -> bool:
     if isinstance(value, (np.datetime64, np.timedelta64)):
         return bool(np.isnat(value))
     return not is_float and isinstance(value, (float, np.floating)) and math.isnan(value)

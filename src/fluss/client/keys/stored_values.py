@@ -103,7 +103,7 @@ class RowReader:
                 values[index] = self._converted(index, values[index])
         return dict(zip(self._names, values, strict=True))
 
-    def _converted(self, index: int, value: Any) -> Any:
+    def _converted(self, index: int, value: object) -> object:
         convert = self._converts[index]
         assert convert is not None
         try:

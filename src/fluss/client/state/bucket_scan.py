@@ -68,7 +68,7 @@ class BucketScan:
         offset: int = self._session.run(self._open())
         return offset
 
-    def __iter__(self) -> Iterator[Any]:
+    def __iter__(self) -> Iterator[pa.RecordBatch]:
         try:
             while (batch := self._session.run(self._next())) is not None:
                 yield batch

@@ -25,7 +25,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterable, Iterator
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 import pyarrow as pa
@@ -50,6 +50,9 @@ from fluss.model import paths
 from fluss.model.paths import ChangeType
 from fluss.values.basic import TableBucket, public_bucket
 
+if TYPE_CHECKING:
+    from fluss.codec.rows.varint import Bools
+
 FIRST_PAUSE_SECONDS = 0.05
 LAST_PAUSE_SECONDS = 1.0
 # There may be more ranges of a bucket than scans that a server allows at a time: wait for earlier ones to end.
@@ -61,9 +64,9 @@ MAX_UNMERGED_ROWS = 200_000
 class Corrections(NamedTuple):
     """Keys whose rows differ between two offsets (sorted), and their rows at the wanted offset (sorted)."""
 
-    changed: Any
-    keys: Any
-    rows: Any
+    changed: pa.Array
+    keys: pa.Array
+    rows: pa.RecordBatch
 
 
 class BucketState:
@@ -287,7 +290,7 @@ class _Kept:
         self._ignored = ChangeType.UPDATE_AFTER if undo else ChangeType.UPDATE_BEFORE
         self._absent = ChangeType.INSERT if undo else ChangeType.DELETE
         self._batches: list[pa.RecordBatch] = []
-        self._gone: list[Any] = []
+        self._gone: list[Bools] = []
         self._unmerged = 0
 
     def add(self, rows: LogRows) -> None:
@@ -302,7 +305,7 @@ class _Kept:
         if self._unmerged >= MAX_UNMERGED_ROWS:
             self._merge()
 
-    def _merge(self) -> Any:
+    def _merge(self) -> pa.Array:
         batches = pa.Table.from_batches(self._batches, self._schema).combine_chunks().to_batches()
         batch = batches[0] if batches else pa.RecordBatch.from_pylist([], self._schema)
         gone = np.concatenate([np.zeros(0, np.bool_), *self._gone])

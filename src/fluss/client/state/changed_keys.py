@@ -9,11 +9,14 @@ Immutable, used by any thread.
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
-from typing import Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
+
+if TYPE_CHECKING:
+    from fluss.codec.rows.varint import Bools
 
 # A table of flags is used up to this size, and up to this many per key.
 MAX_FLAGS = 1 << 24
@@ -29,7 +32,7 @@ class ChangedKeys:
 
     def __init__(self, keys: pa.Array) -> None:
         self._keys = keys
-        self._flags: Any = None
+        self._flags: Bools | None = None
         if pa.types.is_integer(keys.type):
             numbers = keys.to_numpy().astype(np.int64)
             self._low, high = int(numbers.min()), int(numbers.max())
@@ -65,6 +68,7 @@ class ChangedKeys:
         return [joined.slice(int(start), len(each)) for start, each in zip(starts, keys, strict=True)]
 
     def _without_flag(self, keys: pa.Array) -> pa.Array:
+        assert self._flags is not None
         last = len(self._flags) - 1
         # As unsigned numbers, negative and overflowing differences are large, and so out of range.
         places = (keys.to_numpy().astype(np.int64) - np.int64(self._low)).view(np.uint64)

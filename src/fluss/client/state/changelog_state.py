@@ -18,7 +18,7 @@ import logging
 import threading
 from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from typing import Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 import pyarrow as pa
@@ -39,6 +39,9 @@ from fluss.errors import ErrorCode, FlussError
 from fluss.model.paths import ChangeType
 from fluss.values.basic import TableBucket
 
+if TYPE_CHECKING:
+    from fluss.codec.rows.varint import Bools, Int64s
+
 MAX_UNMERGED_ROWS = 500_000
 MAX_SNAPSHOTS_AT_ONCE = 2
 
@@ -54,7 +57,7 @@ class BucketMerge:
         self._types = [table.schema.data_types[position] for position in self._positions]
         self._encoding = plan.primary_encoding
         self._batches: list[pa.RecordBatch] = []
-        self._deletes: list[Any] = []
+        self._deletes: list[Bools] = []
         self._unmerged = 0
 
     def add(self, rows: LogRows) -> None:
@@ -67,7 +70,7 @@ class BucketMerge:
         self._batches.append(batch)
         self._deletes.append(np.zeros(batch.num_rows, np.bool_))
 
-    def add_batch(self, batch: pa.RecordBatch, deleted: Any) -> None:
+    def add_batch(self, batch: pa.RecordBatch, deleted: Bools) -> None:
         """Add the next changes as rows, with a NumPy mask of deletions."""
         self._batches.append(batch)
         self._deletes.append(deleted)
@@ -95,7 +98,7 @@ class BucketMerge:
         return batch
 
 
-def last_of_each(keys: pa.Array) -> Any:
+def last_of_each(keys: pa.Array) -> Int64s:
     """The positions of the last occurrence of each key, ascending.
 
     >>> last_of_each(pa.array([b"a", b"b", b"a"])).tolist()
@@ -108,7 +111,7 @@ def last_of_each(keys: pa.Array) -> Any:
     return last
 
 
-def newest_images(rows: LogRows) -> tuple[pa.RecordBatch, Any]:
+def newest_images(rows: LogRows) -> tuple[pa.RecordBatch, Bools]:
     """The rows of a part of a changelog without old images, and the mask of deletions."""
     batch = rows.rows
     if rows.change_types is None:

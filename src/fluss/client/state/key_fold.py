@@ -13,7 +13,7 @@ import os
 import shutil
 import tempfile
 from collections.abc import Iterator
-from typing import Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 import pyarrow as pa
@@ -23,6 +23,9 @@ from fluss.client.net.metadata import ClientTable
 from fluss.client.state.changelog_state import BucketMerge, newest_images
 from fluss.client.state.table_keys import TableKeys
 from fluss.codec.arrow.types import to_arrow_schema
+
+if TYPE_CHECKING:
+    from fluss.codec.rows.varint import Bools
 
 MAX_MEMORY_BYTES = 256 * 1024 * 1024
 SHARES = 32
@@ -40,7 +43,7 @@ class KeyFold:
         self._merge = BucketMerge(table)
         self._max_memory_bytes = MAX_MEMORY_BYTES if max_memory_bytes is None else max_memory_bytes
         self._directory: str | None = None
-        self._writers: list[Any] = []
+        self._writers: list[pa.ipc.RecordBatchStreamWriter] = []
         schema = to_arrow_schema(table.schema)
         self._spill_schema = schema.append(pa.field(_DELETED, pa.bool_(), nullable=False))
         self._unspilled: list[pa.RecordBatch] = []
@@ -55,7 +58,7 @@ class KeyFold:
         """Add the next changes; rows have all columns of the table."""
         self.add_batch(*newest_images(rows))
 
-    def add_batch(self, batch: pa.RecordBatch, deleted: Any) -> None:
+    def add_batch(self, batch: pa.RecordBatch, deleted: Bools) -> None:
         """Add the next changes as rows, with a NumPy mask of deletions."""
         if self.is_spilled:
             self._spill(batch, deleted)
@@ -102,7 +105,7 @@ class KeyFold:
         assert self._directory is not None
         return os.path.join(self._directory, f"{share}.arrow")
 
-    def _spill(self, batch: pa.RecordBatch, deleted: Any) -> None:
+    def _spill(self, batch: pa.RecordBatch, deleted: Bools) -> None:
         columns = [*batch.columns, pa.array(deleted)]
         self._unspilled.append(pa.RecordBatch.from_arrays(columns, schema=self._spill_schema))
         self._unspilled_rows += batch.num_rows

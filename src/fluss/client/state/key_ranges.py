@@ -30,7 +30,7 @@ class KeyRange(NamedTuple):
     first_key: bytes = b""
     end_key: bytes | None = None
 
-    def contains(self, keys: pa.Array) -> Any:
+    def contains(self, keys: pa.Array) -> pa.Array:
         """The mask of the keys of a binary array that are inside, without nulls."""
         inside = pc.greater_equal(keys, self.first_key)
         return inside if self.end_key is None else pc.and_(inside, pc.less(keys, self.end_key))

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from fluss.client.keys.lookup_keys import table_key_plan
 from fluss.client.net.metadata import ClientTable
@@ -11,6 +11,8 @@ from fluss.codec.keys.encoding import encode_keys
 
 if TYPE_CHECKING:
     import pyarrow as pa
+
+    from fluss.codec.keys.bucketing import Int32s
 
 
 class TableKeys:
@@ -33,6 +35,6 @@ class TableKeys:
         found: bytes = self.of(batch.slice(batch.num_rows - 1))[0].as_py()
         return found
 
-    def shares(self, batch: pa.RecordBatch, count: int) -> Any:
+    def shares(self, batch: pa.RecordBatch, count: int) -> Int32s:
         """The share, out of `count`, of each row's key; they are even within one bucket too."""
         return fluss_buckets(self.of(batch), count * self._bucket_count) // self._bucket_count

@@ -142,7 +142,7 @@ class KvRows:
         """The function `delete(key)`. Its first call makes float columns use the path for columns with nulls."""
         delete = make_append(self._delete_rules, sink, self._stored(self._key_positions, is_delete=True))
 
-        def first_delete(key: Any) -> Any:
+        def first_delete(key: object) -> object:
             self._has_deletes = True
             return delete(key)
 

@@ -13,7 +13,7 @@ from __future__ import annotations
 import random
 import threading
 from collections.abc import Callable, Sequence
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, NamedTuple, TypeAlias
 
 import numpy as np
 import pyarrow as pa
@@ -27,6 +27,9 @@ from fluss.codec.rows.arrow_values import column_to_values
 from fluss.codec.rows.values import RowValueError
 from fluss.errors import ErrorCode, FlussError
 
+if TYPE_CHECKING:
+    from fluss.codec.rows.varint import Numbers
+
 LAKE_FORMAT_PROPERTY = "table.datalake.format"
 KV_FORMAT_VERSION_PROPERTY = "table.kv.format-version"
 # Assigners of the partitions not written for longest are dropped; a new one only chooses a bucket again.
@@ -38,7 +41,7 @@ MAX_ROWS_HASHED_ONE_BY_ONE = 12
 USUAL_PARTITIONS_AT_ONCE = 4
 
 Buckets = Callable[[str | None], Sequence[int]]
-Indices = Any
+Indices: TypeAlias = "Numbers"
 
 
 class Routed(NamedTuple):

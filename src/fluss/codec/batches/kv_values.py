@@ -46,7 +46,7 @@ def schema_id_prefix(schema_id: int) -> bytes:
     return _SCHEMA_ID.pack(schema_id)
 
 
-def encode_value(row: Sequence[Any], schema_id: int, schema: Schema, row_format: RowFormat) -> bytes:
+def encode_value(row: Sequence[object], schema_id: int, schema: Schema, row_format: RowFormat) -> bytes:
     """The value bytes of one row of logical values."""
     return schema_id_prefix(schema_id) + _ENCODE[row_format](row, schema.data_types)
 

@@ -121,7 +121,7 @@ def key_plan(
     return KeyPlan(physical, primary_encoding, buckets, bucket_encoding, lake)
 
 
-def encode_key(values: Sequence[Any], types: Sequence[DataType], encoding: KeyEncoding) -> bytes:
+def encode_key(values: Sequence[object], types: Sequence[DataType], encoding: KeyEncoding) -> bytes:
     """The key bytes of logical values in key order."""
     check_key_types(types, encoding)
     if len(values) != len(types):
@@ -141,7 +141,7 @@ def encode_key(values: Sequence[Any], types: Sequence[DataType], encoding: KeyEn
     return bytes(out)
 
 
-def decode_compacted_key(key: bytes | memoryview, types: Sequence[DataType]) -> list[Any]:
+def decode_compacted_key(key: bytes | memoryview, types: Sequence[DataType]) -> list[object]:
     """The logical values of a compacted key; CorruptRowError unless the bytes are exactly one key."""
     view, position, values = memoryview(key).cast("B"), 0, []
     for data_type in types:
@@ -200,7 +200,7 @@ def check_key_types(types: Sequence[DataType], encoding: KeyEncoding) -> None:
             raise RowValueError(f"{data_type} cannot be a key column with the {encoding.value} key encoding")
 
 
-def _iceberg_key(value: Any, data_type: DataType) -> bytes:
+def _iceberg_key(value: object, data_type: DataType) -> bytes:
     root = data_type.root
     if root in ("INTEGER", "DATE"):
         return INT64.pack(checked_int(value, data_type, -(2**31), 2**31 - 1))
@@ -237,7 +237,7 @@ def _iceberg_keys(column: pa.Array, data_type: DataType) -> pa.Array:
     return fixed_size(from_fixed(column, data_type))
 
 
-def _hudi_key(values: Sequence[Any], types: Sequence[DataType]) -> bytes:
+def _hudi_key(values: Sequence[object], types: Sequence[DataType]) -> bytes:
     """Big-endian `hashCode` of the list of printed values, as in Hudi's own bucket index."""
     composite = len(types) > 1
     list_hash = 1

@@ -8,7 +8,7 @@ type; sub-millisecond digits of TIME are cut off. Arrow inputs of another width 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 import pyarrow as pa
@@ -35,9 +35,14 @@ from fluss.codec.rows.values import (
 from fluss.codec.rows.varint import Bools, Int64s, UInt64s
 from fluss.model.types import BinaryType, DataType, DecimalType, MapType, RowType
 
+if TYPE_CHECKING:
+    import numpy.typing as npt
+
+    from fluss.codec.rows.varint import Numbers
+
 _MILLIS_PER_SECOND = 1000
 _PER_MILLI_OF_UNIT = {"us": 1000, "ns": NANOS_PER_MILLI}
-NUMPY_OF_ROOT: dict[str, Any] = {
+NUMPY_OF_ROOT: dict[str, type[np.generic]] = {
     "BOOLEAN": np.uint8,
     "TINYINT": np.int8,
     "SMALLINT": np.int16,
@@ -63,7 +68,7 @@ def as_column(array: pa.Array, data_type: DataType) -> pa.Array:
         raise RowValueError(f"{data_type} cannot hold Arrow values of type {array.type}: {error}") from None
 
 
-def _stored(array: pa.Array, dtype: Any, per_value: int = 1) -> Any:
+def _stored(array: pa.Array, dtype: npt.DTypeLike, per_value: int = 1) -> Numbers:
     """The values buffer of a fixed-width array as numbers, its slice only; zero where null."""
     count = len(array) * per_value
     if count == 0:
@@ -77,7 +82,7 @@ def _stored(array: pa.Array, dtype: Any, per_value: int = 1) -> Any:
     return values
 
 
-def from_fixed(array: pa.Array, data_type: DataType) -> Any:
+def from_fixed(array: pa.Array, data_type: DataType) -> Numbers:
     """The numbers of a fixed-width column in the width of its type; TIME as int32 milliseconds."""
     if data_type.root == "BOOLEAN":
         return _stored(array.cast(pa.uint8()), np.uint8)
@@ -89,7 +94,7 @@ def from_fixed(array: pa.Array, data_type: DataType) -> Any:
     return (_stored(array, np.int64) // _PER_MILLI_OF_UNIT[array.type.unit]).astype(np.int32)
 
 
-def to_fixed(values: Any, data_type: DataType, nulls: Bools | None) -> pa.Array:
+def to_fixed(values: Numbers, data_type: DataType, nulls: Bools | None) -> pa.Array:
     """The Arrow array of numbers as `from_fixed` returns them."""
     arrow_type = to_arrow_type(data_type)
     if nulls is not None:
@@ -111,7 +116,7 @@ def to_fixed(values: Any, data_type: DataType, nulls: Bools | None) -> pa.Array:
     return _primitive(values, arrow_type, nulls)
 
 
-def _primitive(values: Any, arrow_type: pa.DataType, nulls: Bools | None) -> pa.Array:
+def _primitive(values: Numbers, arrow_type: pa.DataType, nulls: Bools | None) -> pa.Array:
     buffers = [validity_buffer(nulls), pa.py_buffer(np.ascontiguousarray(values))]
     return pa.Array.from_buffers(arrow_type, len(values), buffers)
 

@@ -61,7 +61,7 @@ def column_to_values(array: pa.Array, data_type: DataType) -> list[Any]:
     return _with_nulls(values, array)
 
 
-def _with_nulls(values: list[Any], array: pa.Array) -> list[Any]:
+def _with_nulls(values: list[object], array: pa.Array) -> list[object]:
     nulls = null_mask(array)
     if nulls is not None:
         for index in np.flatnonzero(nulls).tolist():
@@ -69,13 +69,13 @@ def _with_nulls(values: list[Any], array: pa.Array) -> list[Any]:
     return values
 
 
-def _nested_values(array: pa.Array, data_type: DataType) -> list[Any]:
+def _nested_values(array: pa.Array, data_type: DataType) -> list[object]:
     if pa.types.is_null(array.type):
         return [None] * len(array)
     nulls = null_mask(array)
     if nulls is not None:
         array = array.filter(pa.array(~nulls))
-    present: list[Any]
+    present: list[object]
     if isinstance(data_type, RowType):
         if not pa.types.is_struct(array.type) or array.type.num_fields != len(data_type.fields):
             raise RowValueError(f"{data_type} cannot hold Arrow values of type {array.type}")

@@ -8,7 +8,7 @@ ALIGNED rows (Paimon keys) use the same slots.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import Any, NamedTuple, TypeAlias
+from typing import TYPE_CHECKING, NamedTuple, TypeAlias
 
 import numpy as np
 import pyarrow as pa
@@ -47,21 +47,25 @@ from fluss.codec.rows.values import (
 from fluss.codec.rows.varint import Bools, Bytes, Int64s, UInt64s
 from fluss.model.types import ArrayType, DataType, MapType, RowType
 
+if TYPE_CHECKING:
+    from fluss.codec.rows.varint import Numbers
+
 EncodeRows: TypeAlias = Callable[[Sequence[pa.Array], Sequence[DataType], int], pa.Array]
 
 
 class Slots(NamedTuple):
     """The slots of a column: bytes, variable entries (sizes are multiples of eight), and which are pointers."""
 
-    fixed: Any  # numbers of the width of the type, or words of eight bytes without the offsets of the pointers
+    fixed: Numbers  # numbers of the width of the type, or words of eight bytes without the offsets of the pointers
     entries: pa.Array | None = None  # binary array, empty where there is no entry
     pointers: Bools | None = None
 
-    def pointing(self, offsets: Int64s) -> Any:
+    def pointing(self, offsets: Int64s) -> Numbers:
         """The slots with the offsets of their entries."""
         if self.pointers is None:
             return self.fixed
-        return self.fixed | np.where(self.pointers, offsets, 0).astype(np.uint64) << np.uint64(32)
+        words: Numbers = self.fixed | np.where(self.pointers, offsets, 0).astype(np.uint64) << np.uint64(32)
+        return words
 
 
 def encode_nested(array: pa.Array, data_type: DataType, encode_rows: EncodeRows) -> pa.Array:

@@ -8,7 +8,7 @@ one per row, concatenated, with int32 offsets: exactly an Arrow binary array.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pyarrow as pa
@@ -17,6 +17,9 @@ import pyarrow.compute as pc
 from fluss.codec.buffers import ReadableBuffer, byte_view
 from fluss.codec.rows.values import CorruptRowError, RowValueError
 from fluss.codec.rows.varint import Bools, Bytes, Int64s, UInt64s, varint_bytes
+
+if TYPE_CHECKING:
+    from fluss.codec.rows.varint import Numbers
 
 # A position at the very end may still load two words of eight bytes.
 _SPARE_BYTES = 24
@@ -41,7 +44,7 @@ class PaddedSource:
         self.size = len(view)
         self.data: Bytes = np.zeros(self.size + _SPARE_BYTES, np.uint8)
         self.data[: self.size] = np.frombuffer(view, np.uint8)
-        words: Any = np.ndarray((self.size + _SPARE_BYTES - 7,), "<u8", self.data, strides=(1,))
+        words: UInt64s = np.ndarray((self.size + _SPARE_BYTES - 7,), "<u8", self.data, strides=(1,))
         self.words: UInt64s = words
 
 
@@ -84,7 +87,7 @@ def offsets_of(sizes: Int64s) -> Int64s:
     return offsets
 
 
-def ragged(data: Any, offsets: Int64s, nulls: Bools | None = None) -> pa.Array:
+def ragged(data: Numbers, offsets: Int64s, nulls: Bools | None = None) -> pa.Array:
     """An Arrow binary array over `data` without a copy."""
     if len(offsets) and offsets[-1] > MAX_SOURCE_BYTES:
         raise RowValueError(f"at most {MAX_SOURCE_BYTES} bytes can be encoded at once, got {int(offsets[-1])}")
@@ -92,7 +95,7 @@ def ragged(data: Any, offsets: Int64s, nulls: Bools | None = None) -> pa.Array:
     return pa.Array.from_buffers(pa.binary(), len(offsets) - 1, buffers)
 
 
-def fixed_size(matrix: Any, nulls: Bools | None = None) -> pa.Array:
+def fixed_size(matrix: Numbers, nulls: Bools | None = None) -> pa.Array:
     """A binary array whose rows are the rows of a byte matrix or the bytes of the numbers of an array."""
     width = matrix.itemsize * (matrix.shape[1] if matrix.ndim == 2 else 1)
     count = len(matrix)

@@ -8,7 +8,7 @@ components of their own before the join. The order of components is the order of
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -30,6 +30,8 @@ from fluss.model.types import CharType, DataType
 
 if TYPE_CHECKING:
     import pyarrow as pa
+
+    from fluss.codec.rows.block_encode import EncodeRows
 
 
 def encode_compacted_columns(columns: Sequence[pa.Array], types: Sequence[DataType], count: int) -> pa.Array:
@@ -87,7 +89,7 @@ def compacted_field(column: pa.Array, data_type: DataType, nulls: Bools | None) 
     return [varints(sizes_of(content).view(np.uint64) & np.uint64(MASK32), nulls), content]
 
 
-def _content(column: pa.Array, data_type: DataType, encode_rows: Any) -> pa.Array:
+def _content(column: pa.Array, data_type: DataType, encode_rows: EncodeRows) -> pa.Array:
     """The bytes of variable-length fields, null where the column is null."""
     if data_type.root in NESTED_ROOTS:
         return encode_nested(column, data_type, encode_rows)

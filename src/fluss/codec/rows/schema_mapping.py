@@ -7,7 +7,6 @@ must not have changed, except that it may have become nullable.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
 
 import pyarrow as pa
 
@@ -36,7 +35,7 @@ def column_mapping(source: Schema, target: Schema) -> tuple[int, ...] | None:
     return mapping
 
 
-def map_values(row: Sequence[Any], mapping: Sequence[int] | None) -> list[Any]:
+def map_values(row: Sequence[object], mapping: Sequence[int] | None) -> list[object]:
     """One row of logical values in the order of the newer schema.
 
     >>> map_values(["a", "b"], (1, MISSING, 0))

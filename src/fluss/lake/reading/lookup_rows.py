@@ -30,6 +30,7 @@ from fluss.lake.reading.split_rows import lake_rows
 from fluss.values.predicates import Predicate, col
 
 if TYPE_CHECKING:
+    from fluss.codec.rows.varint import Int64s
     from fluss.lake.tables.interface.format import LakeTable
 
 # With more keys than this, no condition is given to the planner: hardly any file lacks all of them.
@@ -47,7 +48,7 @@ class Found(NamedTuple):
     """Rows of the lake, and for each the position of its key among the given keys."""
 
     rows: pa.RecordBatch
-    positions: Any
+    positions: Int64s
 
 
 class LakeRows:
@@ -65,7 +66,7 @@ class LakeRows:
         self._state: _State | None = None
         self._lock = threading.Lock()
 
-    def find(self, keys: Any) -> Found:
+    def find(self, keys: pa.RecordBatch) -> Found:
         """Find the rows of a batch of keys, by key and in the order of their primary keys."""
         for attempts_left in reversed(range(MAX_PLANS)):
             try:
@@ -76,10 +77,10 @@ class LakeRows:
                 self._state = None
         raise AssertionError("the last attempt returns or raises")
 
-    def _find(self, keys: Any) -> Found:
+    def _find(self, keys: pa.RecordBatch) -> Found:
         state = self._current()
         rows: list[pa.RecordBatch] = []
-        positions: list[Any] = []
+        positions: list[Int64s] = []
         for group in () if state is None else self._keys.groups(keys):
             assert state is not None
             if (group.place.partition_name, group.place.bucket_id) in state.places:
@@ -139,7 +140,7 @@ class LakeRows:
         ]
         return lake_condition(self._table, _all_of(conditions))
 
-    def _ordered(self, batch: pa.RecordBatch, positions: Any) -> Found:
+    def _ordered(self, batch: pa.RecordBatch, positions: Int64s) -> Found:
         if batch.num_rows <= 1:
             return Found(batch, positions)
         by_key = np.asarray(pc.array_sort_indices(self._primary_keys.of(batch)))

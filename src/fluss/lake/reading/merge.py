@@ -9,7 +9,7 @@ A `Tail` is used by one thread.
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
-from typing import Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 import pyarrow as pa
@@ -18,6 +18,9 @@ from fluss.client.engine.admin import ClientTable
 from fluss.client.engine.keys import ChangedKeys, last_of_each, newest_images, table_key_plan
 from fluss.client.engine.rows import LogRows
 from fluss.codec.keys.encoding import KeyEncoding, encode_keys
+
+if TYPE_CHECKING:
+    from fluss.codec.rows.varint import Bools
 
 # Changes that are collected before duplicate keys are removed.
 MAX_UNMERGED_ROWS = 500_000
@@ -52,7 +55,7 @@ class Tail:
         self._keys = keys
         self._schema = schema
         self._batches: list[pa.RecordBatch] = []
-        self._deleted: list[Any] = []
+        self._deleted: list[Bools] = []
         self._unmerged = 0
         self.size_bytes = 0
 

@@ -46,7 +46,7 @@ def _snapshots(table: LakeTable) -> list[dict[str, Any]]:
     ]
 
 
-def _files(table: LakeTable, snapshot_id: int | None) -> list[dict[str, Any]]:
+def _files(table: LakeTable, snapshot_id: int | None) -> list[dict[str, object]]:
     return [
         {
             "path": file.path,

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from pyiceberg.io.pyarrow import (
     MetricModeTypes,
@@ -30,7 +30,7 @@ _COUNTS_ONLY = MetricsMode(MetricModeTypes.COUNTS)
 _WITHOUT_BOUNDS = (MetricsMode(MetricModeTypes.NONE), _COUNTS_ONLY)
 
 
-def file_statistics(footer: pq.FileMetaData, table: TableMetadata) -> dict[str, Any]:
+def file_statistics(footer: pq.FileMetaData, table: TableMetadata) -> dict[str, object]:
     """The statistics of a Parquet file, as arguments of `DataFile`."""
     schema = table.schema()
     columns = parquet_path_to_id_mapping(schema)
