@@ -66,6 +66,7 @@ class BaseBatchScanner:
     def _told(self) -> RecordBatch | None:
         """The rows that were found; skipped batches are reported first, in the user's thread."""
         while self._skipped:
+            assert self._plan.on_skipped is not None
             self._plan.on_skipped(self._skipped.popleft())
         found, self._found = self._found, None
         return found

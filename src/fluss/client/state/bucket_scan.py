@@ -12,7 +12,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 from collections.abc import Collection, Iterator
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from fluss.client.decode.decode_pool import decode_pool
 from fluss.client.keys.stored_values import RowReader
@@ -35,7 +35,7 @@ if TYPE_CHECKING:
 MAX_ANSWERS_AHEAD = 3
 BATCH_BYTES = 4 * 1024 * 1024
 
-_Answers = asyncio.Queue["asyncio.Future[Any] | FlussError | None"]
+_Answers = asyncio.Queue["asyncio.Future[pa.RecordBatch] | FlussError | None"]
 
 
 class BucketScan:
@@ -150,7 +150,7 @@ class BucketScan:
             await self._rows.learn_on_io(unknown)
         return await loop.run_in_executor(pool, self._rows.batch, values, self._wanted)
 
-    async def _next(self) -> Any:
+    async def _next(self) -> pa.RecordBatch | None:
         assert self._answers is not None, "open() must be called first"
         waiting = await self._answers.get()
         if isinstance(waiting, FlussError):

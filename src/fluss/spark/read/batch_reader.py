@@ -12,7 +12,7 @@ from __future__ import annotations
 import contextlib
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from pyspark.sql.datasource import DataSourceReader, Filter, InputPartition
 from pyspark.sql.types import StructType
@@ -38,6 +38,8 @@ from fluss.spark.sessions.outage_retries import patiently
 
 if TYPE_CHECKING:
     import pyarrow as pa
+
+    from fluss.values.predicates import Predicate
 
 
 def build_reader(options: FlussOptions, schema: StructType, *, takes_stored: bool = False) -> DataSourceReader:
@@ -77,7 +79,7 @@ class FlussBatchReader(DataSourceReader):
         self._schema = schema
         self._stored_column = stored_column
         self._pushed = Pushed()
-        self._predicate: Any = None
+        self._predicate: Predicate | None = None
         self.pushFilters = _Push(self)  # type: ignore[method-assign]
 
     @property
@@ -125,7 +127,7 @@ class FlussBatchReader(DataSourceReader):
                 splits = planner.with_later_rows(splits)
             return [Task(opened.info.table_id, split) for split in splits]
 
-    def _rest_of_filter(self, opened: OpenTable) -> Any:
+    def _rest_of_filter(self, opened: OpenTable) -> Predicate | None:
         """The filter without the conditions that the choice of partitions has already satisfied."""
         columns = partition_pruning.readable_columns(opened.access.schema, opened.info.get_partition_keys())
         return self._pushed.without(columns)
