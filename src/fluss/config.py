@@ -252,7 +252,7 @@ class Config:
         for key, value in (properties or {}).items():
             setattr(self, _option_of(key).name, value)
 
-    def __setattr__(self, name: str, value: Any) -> None:
+    def __setattr__(self, name: str, value: object) -> None:
         if not name.startswith("_") and not hasattr(type(self), name):
             near = difflib.get_close_matches(name, [option.name for option in _OPTIONS.values()], n=1)
             hint = f"; did you mean {near[0]!r}?" if near else ""
@@ -292,7 +292,7 @@ class Config:
         twin._values.update(self._values)
         return twin
 
-    def explicit(self) -> dict[str, Any]:
+    def explicit(self) -> dict[str, object]:
         """The options that were set, by property name."""
         return dict(self._values)
 
@@ -321,10 +321,10 @@ def _normal_form(key: str) -> str:
     return key.strip().lower().replace("-", ".").replace("_", ".")
 
 
-_OPTIONS: dict[str, _Option[Any]] = {
+_OPTIONS: dict[str, _Option[object]] = {
     _normal_form(option.key): option for option in vars(Config).values() if isinstance(option, _Option)
 }
-_ALIASES: dict[str, _Option[Any]] = {
+_ALIASES: dict[str, _Option[object]] = {
     **{_normal_form(option.name): option for option in _OPTIONS.values()},
     # Keys without ".ms", as in Apache Fluss, where a time has a unit.
     **{key.removesuffix(".ms"): option for key, option in _OPTIONS.items()},
@@ -347,7 +347,7 @@ def option_key(key: str) -> str:
     return _option_of(key).key
 
 
-def _option_of(key: object) -> _Option[Any]:
+def _option_of(key: object) -> _Option[object]:
     if not isinstance(key, str):
         _fail(f"a configuration key must be a string, got {key!r}")
     normal = _normal_form(key)

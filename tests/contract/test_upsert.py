@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import random
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import pyarrow as pa
@@ -221,7 +221,7 @@ def test_what_does_not_fit_is_refused_at_the_call(connection: FlussConnection, t
     table = new_table(connection, table_name, bucket_count=1)
     writer = table.new_upsert().create_writer()
     partial = table.new_upsert(columns=["id", "age"])
-    bad = [
+    bad: list[tuple[Callable[..., object], object, str]] = [
         (writer.upsert, {"name": "x"}, "'id'"),
         (writer.upsert, {"id": None}, "'id'"),
         (writer.upsert, {"id": "1"}, "expects INT"),

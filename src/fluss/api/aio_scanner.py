@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from fluss.api.base_scanner import BaseLogScanner, pandas_of, polars_of
 from fluss.api.limit_scan import BaseBatchScanner
@@ -13,6 +13,9 @@ from fluss.client.decode.decode_pool import decode_pool
 from fluss.client.decode.materialize import ScanRecord
 from fluss.client.scan.records import RecordBatch, ScanRecords
 from fluss.errors import FlussError
+
+if TYPE_CHECKING:
+    import pyarrow as pa
 
 
 class AioLogScanner(BaseLogScanner):
@@ -32,12 +35,12 @@ class AioLogScanner(BaseLogScanner):
         """Alias of `poll_record_batch(timeout_ms)`."""
         return await self.poll_record_batch(timeout_ms)
 
-    async def poll_arrow(self, timeout_ms: int) -> Any:
+    async def poll_arrow(self, timeout_ms: int) -> pa.Table:
         """A `pyarrow.Table` of the available rows; it is empty if none arrive within `timeout_ms`."""
         self._need_batches("poll_arrow")
         return self._table_of([rows.rows for rows in await self._core.poll_async(None, timeout_ms)])
 
-    async def to_arrow(self) -> Any:
+    async def to_arrow(self) -> pa.Table:
         """All rows from the current positions up to the latest offsets at the time of the call, as a `pyarrow.Table`.
 
         Rows that have expired from the log are read from the lake of the table. If the call fails or is cancelled, the
@@ -93,7 +96,7 @@ class AioBatchScanner(BaseBatchScanner):
         batch = await self.next_batch()
         return [] if batch is None else [batch]
 
-    async def to_arrow(self) -> Any:
+    async def to_arrow(self) -> pa.Table:
         """All remaining rows as a `pyarrow.Table`."""
         return self._table_of(await self.collect_all_batches())
 

@@ -23,7 +23,7 @@ from fluss.errors import ErrorCode, FlussError
 from fluss.lazy_imports import import_lock
 from fluss.values.basic import EARLIEST_OFFSET, TableBucket
 
-History = tuple[list[Any], dict[TableBucket, int]]
+History = tuple[list[pa.RecordBatch], dict[TableBucket, int]]
 """Batches from the lake, and the offsets at which the log continues after them."""
 
 
@@ -112,11 +112,11 @@ class BaseLogScanner(EndsWithAnyBlock):
     # ---- results ----
 
     @property
-    def arrow_schema(self) -> Any:
+    def arrow_schema(self) -> pa.Schema:
         """The `pyarrow.Schema` of the rows."""
         return self._core.decoder.output_schema
 
-    def to_arrow_batch_reader(self) -> Any:
+    def to_arrow_batch_reader(self) -> pa.RecordBatchReader:
         """A `pyarrow.RecordBatchReader` that ends at the current latest offsets; it reads while it is iterated.
 
         A batch counts as read when the reader has returned it: after a break or an error the scanner continues after
@@ -125,7 +125,7 @@ class BaseLogScanner(EndsWithAnyBlock):
         """
         self._need_batches("to_arrow_batch_reader")
         self._core.unread.give_back()
-        older: Iterable[Any] = ()
+        older: Iterable[pa.RecordBatch] = ()
         if self._reads_lake:
             with import_lock:
                 from fluss.lake.reading.history import LakeHistory
@@ -136,7 +136,9 @@ class BaseLogScanner(EndsWithAnyBlock):
         subscriptions = self._core.session.run(self._begin_bounded())
         return pa.RecordBatchReader.from_batches(self.arrow_schema, self._bounded_batches(older, subscriptions))
 
-    def _bounded_batches(self, older: Iterable[Any], subscriptions: list[Subscription]) -> Iterator[Any]:
+    def _bounded_batches(
+        self, older: Iterable[pa.RecordBatch], subscriptions: list[Subscription]
+    ) -> Iterator[pa.RecordBatch]:
         while True:
             try:
                 yield from older
@@ -188,7 +190,7 @@ class BaseLogScanner(EndsWithAnyBlock):
             raise error
         return batches, moves
 
-    def _go_on(self, history: History) -> list[Any]:
+    def _go_on(self, history: History) -> list[pa.RecordBatch]:
         """Return the batches of `history`, and move the subscriptions to the offsets after them."""
         batches, moves = history
         self._core.move(moves)
@@ -201,7 +203,7 @@ class BaseLogScanner(EndsWithAnyBlock):
             return _no_buckets()
         return self._core.begin_bounded()
 
-    def _table_of(self, batches: Sequence[Any]) -> Any:
+    def _table_of(self, batches: Sequence[pa.RecordBatch]) -> pa.Table:
         """One table of all batches. Batches that kept the columns of an older schema get nulls for the others."""
         schema = self.arrow_schema
         if all(batch.schema.equals(schema) for batch in batches):
@@ -253,7 +255,7 @@ def _close_soon(core: ScannerCore) -> None:
         core.session.io.call_soon(core.close)
 
 
-def pandas_of(table: Any) -> Any:
+def pandas_of(table: pa.Table) -> Any:
     """The rows of an Arrow table as a pandas DataFrame; if pandas is missing, the error names the extra to install."""
     try:
         import_module("pandas")
@@ -262,7 +264,7 @@ def pandas_of(table: Any) -> Any:
     return table.to_pandas()
 
 
-def polars_of(table: Any) -> Any:
+def polars_of(table: pa.Table) -> Any:
     """The rows of an Arrow table as a polars DataFrame; if polars is missing, the error names the extra to install."""
     try:
         polars = import_module("polars")

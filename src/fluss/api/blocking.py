@@ -36,6 +36,7 @@ from fluss.values.descriptors import TableDescriptor
 from fluss.values.schema import Schema
 
 if TYPE_CHECKING:
+    from fluss.api.log_scanner import LogScanner
     from fluss.client.fitting import ExtraDigits
     from fluss.client.scan.records import RecordBatch
     from fluss.values.predicates import Predicate
@@ -53,7 +54,7 @@ def connect(
     database: str = DEFAULT_DATABASE,
     username: str | None = None,
     password: str | None = None,
-    **options: Any,
+    **options: object,
 ) -> Database:
     """Connect to a cluster: `fluss.connect("host:9123", writer_acks="1")`. Options are the properties of `Config`."""
     if isinstance(bootstrap_servers, Config):
@@ -334,7 +335,7 @@ class Database:
     ) -> None:
         kind = verb.name + ("" if digits == "error" else f" {digits}")
 
-        def make(opened: FlussTable) -> Any:
+        def make(opened: FlussTable) -> object:
             if verb is APPEND:
                 return opened.new_append().create_writer(on_extra_digits=digits)
             if verb is DELETE:
@@ -344,7 +345,7 @@ class Database:
 
             return lenient_writer(opened.new_upsert(columns=columns), digits)
 
-        def new_writer(reopen: bool) -> Any:
+        def new_writer(reopen: bool) -> object:
             if reopen:
                 self._forget(table)
             return self._keep(table, kind, columns, make)
@@ -377,7 +378,7 @@ class Database:
         start_offset: int,
         since: Any,
         on_bad_batch: str,
-    ) -> Any:
+    ) -> LogScanner:
         scan = self._open(table).new_scan().on_bad_batch(on_bad_batch)
         if columns is not None:
             scan = scan.project_by_name(columns)

@@ -10,7 +10,6 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Sequence
 from dataclasses import replace
-from typing import Any
 
 import pyarrow as pa
 
@@ -35,11 +34,11 @@ from fluss.values.basic import TableBucket
 
 async def read_current(
     session: Session, table: ClientTable, plan: ScanPlan, lake: LakeOptions = DEFAULT_LAKE_OPTIONS
-) -> Any:
+) -> pa.Table:
     """A `pyarrow.Table` of the rows that the plan asks for."""
     session.check_open()
 
-    async def read_live(plan: ScanPlan, buckets: Sequence[TableBucket]) -> Any:
+    async def read_live(plan: ScanPlan, buckets: Sequence[TableBucket]) -> pa.Table:
         return await _read_rows(session, table, plan, buckets)
 
     if table.has_lake and lake.union is not False:
@@ -57,7 +56,7 @@ async def read_current(
     return await _read_log(session, table, plan)
 
 
-async def _read_log(session: Session, table: ClientTable, plan: ScanPlan) -> Any:
+async def _read_log(session: Session, table: ClientTable, plan: ScanPlan) -> pa.Table:
     scanner = AioLogScanner(session, table, replace(plan, limit=None), records=False)
     leave_lake_out(scanner)  # the caller reads the lake itself, or does not want its rows
     async with scanner:
@@ -68,7 +67,7 @@ async def _read_log(session: Session, table: ClientTable, plan: ScanPlan) -> Any
         if plan.limit is None:
             return await scanner.to_arrow()
         missing = plan.limit
-        batches: list[Any] = []
+        batches: list[pa.RecordBatch] = []
         subscriptions = await session.awaitable(core.begin_bounded())
         while missing and (taken := await core.next_bounded_async(subscriptions)) is not None:
             for rows in taken:
@@ -77,9 +76,9 @@ async def _read_log(session: Session, table: ClientTable, plan: ScanPlan) -> Any
         return pa.Table.from_batches(batches, scanner.arrow_schema)
 
 
-async def _read_rows(session: Session, table: ClientTable, plan: ScanPlan, buckets: Sequence[TableBucket]) -> Any:
+async def _read_rows(session: Session, table: ClientTable, plan: ScanPlan, buckets: Sequence[TableBucket]) -> pa.Table:
     selection = Selection(table, plan)
-    batches: list[Any] = []
+    batches: list[pa.RecordBatch] = []
     serves_scans = bool(buckets) and await session.awaitable(_serves_scans(session, table, buckets[0]))
     if serves_scans:
         scan = KvTableScan(session, table, plan)

@@ -68,6 +68,7 @@ class BaseBatchScanner:
     def _told(self) -> RecordBatch | None:
         """Return the rows that were read, after reporting skipped batches in the user's thread."""
         while self._skipped:
+            assert self._plan.on_skipped is not None
             self._plan.on_skipped(self._skipped.popleft())
         found, self._found = self._found, None
         return found
@@ -163,7 +164,7 @@ class BaseBatchScanner:
         rows = table.combine_chunks().to_batches()[0]
         return RecordBatch(LogRows(self._bucket, rows, found[0].offset_of(0), found[-1].timestamp))
 
-    def _table_of(self, batches: list[RecordBatch]) -> Any:
+    def _table_of(self, batches: list[RecordBatch]) -> pa.Table:
         if not batches:
             return self._decoder.output_schema.empty_table()
         return pa.Table.from_batches([batch.batch for batch in batches])
@@ -189,7 +190,7 @@ class BatchScanner(BaseBatchScanner):
         batch = self.next_batch()
         return [] if batch is None else [batch]
 
-    def to_arrow(self) -> Any:
+    def to_arrow(self) -> pa.Table:
         """All remaining rows as a `pyarrow.Table`."""
         return self._table_of(self.collect_all_batches())
 

@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from fluss.api.base_scanner import BaseLogScanner, pandas_of, polars_of
 from fluss.client.decode.materialize import ScanRecord
 from fluss.client.scan.records import RecordBatch, ScanRecords
+
+if TYPE_CHECKING:
+    import pyarrow as pa
 
 # How long an iteration waits for rows in one poll; it polls again when none have arrived.
 ITERATION_POLL_MS = 60_000
@@ -35,12 +38,12 @@ class LogScanner(BaseLogScanner):
         """Alias of `poll_record_batch(timeout_ms)`."""
         return self.poll_record_batch(timeout_ms)
 
-    def poll_arrow(self, timeout_ms: int) -> Any:
+    def poll_arrow(self, timeout_ms: int) -> pa.Table:
         """A `pyarrow.Table` of the available rows; it is empty if none arrive within `timeout_ms`."""
         self._need_batches("poll_arrow")
         return self._table_of([rows.rows for rows in self._core.poll(None, timeout_ms)])
 
-    def to_arrow(self) -> Any:
+    def to_arrow(self) -> pa.Table:
         """All rows from the current positions up to the latest offsets at the time of the call, as a `pyarrow.Table`.
 
         Rows that have expired from the log are read from the lake of the table. If the call fails or is interrupted,

@@ -83,7 +83,7 @@ class _BaseLookuper:
         self._queue.submit(ask)
         return (await ask.future)[0]
 
-    async def _lake_rows(self, key: Any) -> Any:
+    async def _lake_rows(self, key: Any) -> pa.RecordBatch:
         """The rows of a key whose partition is not in Fluss, as a record batch."""
         lake = self._lake
         assert lake is not None

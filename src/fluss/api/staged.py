@@ -21,7 +21,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from fluss.api.connection import BaseConnection, session_of
 from fluss.api.table import BaseTable, parts_of
@@ -262,7 +262,7 @@ def _abort(session: Session, table_id: int, transaction: str, batch_id: int, wri
         logger.warning("staged rows of batch %d of %r stay until they expire: %s", batch_id, transaction, error)
 
 
-def _check_identity(table: Any, transaction: Any, batch_id: Any) -> None:
+def _check_identity(table: object, transaction: object, batch_id: object) -> None:
     if not isinstance(table, BaseTable):
         raise FlussError(f"table must be a FlussTable, got {type(table).__name__}")
     if table.has_primary_key():

@@ -35,7 +35,7 @@ AGGREGATION_FUNCTIONS: Mapping[str, frozenset[str] | None] = {
 _WITH_DELIMITER = frozenset({"listagg", "string_agg"})
 
 
-def normalized_function(node: object) -> dict[str, Any] | None:
+def normalized_function(node: object) -> dict[str, object] | None:
     """The form in which an `agg_function` JSON object is stored; None for an unknown function, which readers ignore."""
     if not isinstance(node, Mapping) or not isinstance(node.get("type"), str):
         return None

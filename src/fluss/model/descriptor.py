@@ -162,13 +162,13 @@ def _check_distinct(what: str, names: Sequence[str]) -> None:
             raise ValueError(f"duplicate {what} {name!r}; name it once")
 
 
-def _json_object(node: object, what: str) -> Mapping[str, Any]:
+def _json_object(node: object, what: str) -> Mapping[str, object]:
     if not isinstance(node, Mapping):
         raise ValueError(f"{what} must be a JSON object, got {type(node).__name__}")
     return node
 
 
-def _bucket_count(node: Mapping[str, Any]) -> int | None:
+def _bucket_count(node: Mapping[str, object]) -> int | None:
     count = node.get("bucket_count")
     if count is None:
         return None
@@ -177,7 +177,7 @@ def _bucket_count(node: Mapping[str, Any]) -> int | None:
     return count
 
 
-def _text_or_none(node: Mapping[str, Any], key: str) -> str | None:
+def _text_or_none(node: Mapping[str, object], key: str) -> str | None:
     value = node.get(key)
     if value is not None and not isinstance(value, str):
         raise ValueError(f"{key!r} must be a string, got {value!r}")
@@ -193,7 +193,7 @@ def _names(node: Mapping[str, Any], key: str) -> list[str]:
     return names
 
 
-def _text_map(node: Mapping[str, Any], key: str) -> dict[str, str]:
+def _text_map(node: Mapping[str, object], key: str) -> dict[str, str]:
     """The dict of strings under `key`. Numbers and booleans become their JSON text, as in Apache Fluss."""
     value = node.get(key)
     if value is None:

@@ -107,7 +107,7 @@ def _nested_ids(data_type: DataType) -> Iterator[int]:
             yield from _nested_ids(row_field.data_type)
 
 
-def schema_to_json(schema: Schema) -> dict[str, Any]:
+def schema_to_json(schema: Schema) -> dict[str, object]:
     """The JSON object of a schema, with ids."""
     out: dict[str, Any] = {"version": 1, "columns": [_column_to_json(column) for column in schema.columns]}
     if schema.primary_key:
@@ -117,7 +117,7 @@ def schema_to_json(schema: Schema) -> dict[str, Any]:
     return out | {"highest_field_id": schema.highest_field_id}
 
 
-def _column_to_json(column: Column) -> dict[str, Any]:
+def _column_to_json(column: Column) -> dict[str, object]:
     out: dict[str, Any] = {"name": column.name, "data_type": data_type_to_json(column.data_type)}
     if column.comment is not None:
         out["comment"] = column.comment

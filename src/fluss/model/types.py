@@ -227,7 +227,7 @@ _SQL_NAMES = {root: root for root in (*_PLAIN, *_LENGTH, "DECIMAL", "ARRAY", "MA
 }
 
 
-def data_type_to_json(data_type: DataType) -> dict[str, Any]:
+def data_type_to_json(data_type: DataType) -> dict[str, object]:
     """The JSON object of a type; `nullable` is written only when false.
 
     >>> data_type_to_json(DecimalType(12, 3, nullable=False))
@@ -251,7 +251,7 @@ def data_type_to_json(data_type: DataType) -> dict[str, Any]:
     return out
 
 
-def _row_field_to_json(row_field: RowField) -> dict[str, Any]:
+def _row_field_to_json(row_field: RowField) -> dict[str, object]:
     out: dict[str, Any] = {"name": row_field.name, "field_type": data_type_to_json(row_field.data_type)}
     if row_field.description is not None:
         out["description"] = row_field.description

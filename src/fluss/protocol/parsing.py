@@ -17,7 +17,7 @@ from fluss.protocol.request_limits import MAX_REQUEST_ENTRIES, check_entries
 
 MAX_NAMED_MISSING_FIELDS = 5
 
-TextCheck = Callable[[Any], bool]
+TextCheck = Callable[[object], bool]
 
 
 def parse_request(request_type: type[Message], body: bytes | bytearray | memoryview) -> Any:

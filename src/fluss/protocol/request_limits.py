@@ -22,7 +22,7 @@ MAX_ENTRIES_BY_MESSAGE = {"FetchLogRequest": 65_536}
 COUNTED_BYTES = frozenset({"fluss.protocol.PbPrefixLookupReqForBucket.keys"})
 UNCOUNTED_FIELDS = frozenset({"fluss.protocol.PbStagedBucket.files"})
 
-Count = Callable[[Any, int], int]
+Count = Callable[[object, int], int]
 """(message, number of entries still allowed) -> how many are left after it; negative if there are too many."""
 
 

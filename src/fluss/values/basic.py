@@ -77,7 +77,7 @@ class TablePath(paths.TablePath):
     def __hash__(self) -> int:
         return hash((self.database_name, self.table_name))
 
-    def __reduce__(self) -> tuple[Any, ...]:
+    def __reduce__(self) -> tuple[object, ...]:
         return TablePath, (self.database_name, self.table_name)
 
     def __repr__(self) -> str:
@@ -121,7 +121,7 @@ class TableBucket(paths.TableBucket):
         """A bucket of a partition; with a `partition_id` of None, of a table without partitions."""
         return tuple.__new__(cls, (table_id, partition_id, bucket))
 
-    def __reduce__(self) -> tuple[Any, ...]:
+    def __reduce__(self) -> tuple[object, ...]:
         return TableBucket.with_partition, tuple(self)
 
     def __repr__(self) -> str:

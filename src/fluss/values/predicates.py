@@ -190,27 +190,27 @@ class ColumnRef:
         """The name of the column."""
         return self._name
 
-    def equal(self, value: Any) -> Predicate:
+    def equal(self, value: object) -> Predicate:
         """The column equals `value`."""
         return Comparison(LeafFunction.EQUAL, self._name, (value,))
 
-    def not_equal(self, value: Any) -> Predicate:
+    def not_equal(self, value: object) -> Predicate:
         """The column differs from `value`, and is not null."""
         return Comparison(LeafFunction.NOT_EQUAL, self._name, (value,))
 
-    def less_than(self, value: Any) -> Predicate:
+    def less_than(self, value: object) -> Predicate:
         """The column is less than `value`."""
         return Comparison(LeafFunction.LESS_THAN, self._name, (value,))
 
-    def less_or_equal(self, value: Any) -> Predicate:
+    def less_or_equal(self, value: object) -> Predicate:
         """The column is less than or equal to `value`."""
         return Comparison(LeafFunction.LESS_OR_EQUAL, self._name, (value,))
 
-    def greater_than(self, value: Any) -> Predicate:
+    def greater_than(self, value: object) -> Predicate:
         """The column is greater than `value`."""
         return Comparison(LeafFunction.GREATER_THAN, self._name, (value,))
 
-    def greater_or_equal(self, value: Any) -> Predicate:
+    def greater_or_equal(self, value: object) -> Predicate:
         """The column is greater than or equal to `value`."""
         return Comparison(LeafFunction.GREATER_OR_EQUAL, self._name, (value,))
 
@@ -234,15 +234,15 @@ class ColumnRef:
         """The string column contains `infix`."""
         return Comparison(LeafFunction.CONTAINS, self._name, (infix,))
 
-    def is_in(self, values: Iterable[Any]) -> Predicate:
+    def is_in(self, values: Iterable[object]) -> Predicate:
         """The column equals one of `values`."""
         return Comparison(LeafFunction.IN, self._name, _listed(values))
 
-    def not_in(self, values: Iterable[Any]) -> Predicate:
+    def not_in(self, values: Iterable[object]) -> Predicate:
         """The column equals none of `values`, and is not null."""
         return Comparison(LeafFunction.NOT_IN, self._name, _listed(values))
 
-    def isin(self, values: Iterable[Any]) -> Predicate:
+    def isin(self, values: Iterable[object]) -> Predicate:
         """Alias of `is_in(values)`, as spelled in pandas and Spark."""
         return self.is_in(values)
 
@@ -265,7 +265,7 @@ class ColumnRef:
         return f"col({self._name!r})"
 
 
-def _listed(values: Iterable[Any]) -> tuple[Any, ...]:
+def _listed(values: Iterable[object]) -> tuple[object, ...]:
     if isinstance(values, (str, bytes)):
         raise FlussError(f"values must be a list, got the string {values!r}; write [{values!r}]")
     return tuple(values)

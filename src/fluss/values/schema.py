@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import Any
 
 import pyarrow as pa
 
@@ -93,7 +92,7 @@ class Schema:
     def __hash__(self) -> int:
         return hash((self._inner.column_names, self._inner.primary_key))
 
-    def __reduce__(self) -> tuple[Any, ...]:
+    def __reduce__(self) -> tuple[object, ...]:
         return public_schema, (self._inner,)
 
     def __repr__(self) -> str:

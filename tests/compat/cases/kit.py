@@ -183,7 +183,8 @@ class Context:
     async def read_arrow(self, path: Any, buckets: Sequence[int] = (0,), **scan: Any) -> pa.Table:
         """Everything up to the latest offsets, as an Arrow table."""
         scanner = await self.scanner(path, buckets, batches=True, **scan)
-        return await scanner.to_arrow()
+        found: pa.Table = await scanner.to_arrow()
+        return found
 
     async def close(self) -> None:
         """Drop the database and close the connections."""

@@ -98,8 +98,8 @@ def test_rows_of_files_with_overlapping_ranges_are_sorted(lake: IcebergFormat) -
         table_writer.commit(table_writer.table.target().write_split(split, [batch]))
     assert maintenance_of(table_writer).compact().files_after == 1
     table_writer.table = table_writer.table.refreshed()
-    offsets = [row["__offset"] for row in table_writer.rows(columns=["__offset"])]
-    assert offsets == sorted(offsets)
+    found = [row["__offset"] for row in table_writer.rows(columns=["__offset"])]
+    assert found == sorted(found)
     check_all_see(lake, table_writer, people(0, 10))
 
 

@@ -48,7 +48,7 @@ def spark_schema(filled: Tables) -> StructType:
 @pytest.fixture(scope="module")
 def written(filled: Tables) -> tuple[pa.Table, pa.Table]:
     """The rows of both tables that the client reads."""
-    return tuple(filled.contents(name).sort_by("id") for name in ("a", "b"))
+    return filled.contents("a").sort_by("id"), filled.contents("b").sort_by("id")
 
 
 @pytest.mark.parametrize("case", CASES, ids=NAMES)

@@ -6,7 +6,7 @@ import datetime as dt
 import re
 from decimal import Decimal
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import pyarrow as pa
 import pytest
@@ -81,7 +81,7 @@ def by_id(rows: list[dict[str, Any]]) -> dict[int, dict[str, Any]]:
 def test_every_type_is_appended(any_tables: Tables, spark: SparkSession) -> None:
     any_tables.create("types", ALL_TYPES)
     nothing = dict.fromkeys(ALL_VALUES)
-    frame = spark.createDataFrame([ALL_VALUES, nothing], ALL_TYPES_SQL)
+    frame = spark.createDataFrame(cast(Any, [ALL_VALUES, nothing]), ALL_TYPES_SQL)
     with pytest.raises(Exception, match=r"'ts3'.*digits finer than the milliseconds"):
         any_tables.write(frame.coalesce(1), "types")  # on Apache Fluss rows of another task would remain
     any_tables.write(frame, "types", {"onExtraDigits": "truncate"})

@@ -23,7 +23,7 @@ class Notes(DataSourceArrowWriter):
     def __init__(self, path: str) -> None:
         self._path = path
 
-    def write(self, iterator: Iterator[pa.RecordBatch]) -> WriterCommitMessage:
+    def write(self, iterator: Iterator[pa.RecordBatch]) -> WriterCommitMessage:  # type: ignore[override]
         rows, end = 0, "whole"
         try:
             for batch in whole(iterator):

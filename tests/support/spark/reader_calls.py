@@ -130,7 +130,7 @@ class ReaderTables:
         """`database.table`."""
         return f"{self.name}.{table}"
 
-    def create(self, schema: pa.Schema = ID_AND_TEXT, table: str = "t", **options: Any) -> str:
+    def create(self, schema: pa.Schema | fluss.Schema = ID_AND_TEXT, table: str = "t", **options: Any) -> str:
         """Create a table, by default of `(id, text)` with three buckets."""
         options = {"bucket_count": 3, "bucket_keys": ["id"], **options}
         self.db.create_table(self.path(table), schema, **options)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pickle
+from typing import Any, cast
 
 import pyarrow as pa
 import pytest
@@ -83,9 +84,12 @@ def test_the_builder_makes_the_same() -> None:
         (lambda: Schema(pa.schema([("a", pa.int8()), ("a", pa.int8())])), "duplicate column name 'a'"),
         (lambda: Schema(pa.schema([("a", pa.int8())]), "a"), "primary_keys must be a list of column names"),
         (lambda: Schema(pa.schema([])), "at least one column"),
-        (lambda: Schema({"a": 1}), "schema must be a pyarrow.Schema"),
+        (lambda: Schema(cast(Any, {"a": 1})), "schema must be a pyarrow.Schema"),
         (lambda: Schema.builder().build(), "at least one column"),
-        (lambda: Schema.builder().column("a", "int"), "a data type must be one of DataTypes or a pyarrow type"),
+        (
+            lambda: Schema.builder().column("a", cast(Any, "int")),
+            "a data type must be one of DataTypes or a pyarrow type",
+        ),
         (lambda: Schema.builder().with_aggregation("sum"), "add a column first"),
         (lambda: Schema(pa.schema([("a", pa.int8())]), auto_increment_column="a"), "auto-increment column 'a' must be"),
         (lambda: DataTypes.decimal(50, 2), "DECIMAL precision must be an integer from 1 to 38"),

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from fluss.client.net.cluster import Cluster
 from fluss.errors import ErrorCode, FlussError
@@ -12,6 +12,9 @@ from fluss.model.paths import TablePath
 from fluss.protocol import fluss_api_pb2 as pb
 from fluss.protocol.api_keys import ApiKey
 from fluss.values.basic import TableBucket
+
+if TYPE_CHECKING:
+    from fluss.client.net.rpc import RpcConnection
 
 EARLIEST, LATEST, TIMESTAMP = 0, 1, 2
 _FOLLOWER_NONE = -1
@@ -106,7 +109,7 @@ async def _ask(
     return trouble
 
 
-async def _leader(cluster: Cluster, path: TablePath, bucket: TableBucket) -> Any:
+async def _leader(cluster: Cluster, path: TablePath, bucket: TableBucket) -> RpcConnection:
     """The leader of a bucket; waits for it as long as for an answer at most."""
     timeout_ms = cluster.config.request_timeout_ms
     try:

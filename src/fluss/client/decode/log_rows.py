@@ -2,15 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from itertools import chain
-from typing import Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 
 from fluss.client.decode.materialize import ScanRecord, UnreadableRecord, change_type_list, column_values, row_maker
 from fluss.errors import FlussError
 from fluss.values.basic import ChangeType, TableBucket
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+    from fluss.codec.rows.varint import Int64s
 
 # Limits the rows that exist as Python objects during iteration over a large batch.
 PAGE_ROWS = 1_024
@@ -26,11 +31,11 @@ class LogRows:
     def __init__(
         self,
         bucket: TableBucket,
-        rows: Any,
+        rows: pa.RecordBatch,
         base_offset: int,
         timestamp: int,
         change_types: bytes | None = None,
-        offsets: Any = None,
+        offsets: Int64s | None = None,
     ) -> None:
         self.bucket = bucket
         self.rows = rows
@@ -94,7 +99,7 @@ class LogRows:
         if self.offsets is None and self.change_types is None:
             return plain(self.base_offset + start, self.timestamp, ChangeType.AppendOnly, columns)
         if self.offsets is None:
-            offsets: Any = range(self.base_offset + start, self.base_offset + stop)
+            offsets: Sequence[int] = range(self.base_offset + start, self.base_offset + stop)
         else:
             offsets = self.offsets[start:stop].tolist()
         if self.change_types is None:

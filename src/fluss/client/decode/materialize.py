@@ -15,7 +15,7 @@ import decimal
 import functools
 from collections.abc import Callable, Iterator, Sequence
 from itertools import pairwise
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pyarrow as pa
@@ -24,6 +24,11 @@ import pyarrow.compute as pc
 from fluss.errors import FlussError
 from fluss.generated_code import define
 from fluss.values.basic import ChangeType
+
+if TYPE_CHECKING:
+    import numpy.typing as npt
+
+    from fluss.codec.rows.varint import Bools, Numbers
 
 MAX_GENERATED_FUNCTIONS = 256
 LONG_TEXT_BYTES = 48
@@ -95,7 +100,7 @@ class UnreadableRecord(ScanRecord):
 # ---- columns ----
 
 
-def column_values(column: Any) -> list[Any]:
+def column_values(column: pa.Array) -> list[Any]:
     """The values of an Arrow array as Python objects, None for nulls."""
     maker = _maker(column.type)
     if maker is None:
@@ -108,12 +113,12 @@ def column_values(column: Any) -> list[Any]:
     return values
 
 
-def _null_mask(column: Any) -> Any:
+def _null_mask(column: pa.Array) -> Bools:
     return column.is_null().to_numpy(zero_copy_only=False)
 
 
 @functools.lru_cache(maxsize=MAX_GENERATED_FUNCTIONS)
-def _maker(arrow_type: Any) -> Callable[[Any], list[Any]] | None:
+def _maker(arrow_type: pa.DataType) -> Callable[[pa.Array], list[object]] | None:
     """The function that turns a column into Python values; None if Arrow's own is best. Nulls may become any value."""
     types = pa.types
     if types.is_int64(arrow_type) or types.is_float64(arrow_type):
@@ -137,7 +142,7 @@ def _maker(arrow_type: Any) -> Callable[[Any], list[Any]] | None:
     return None
 
 
-def _raw(column: Any, dtype: Any) -> Any:
+def _raw(column: pa.Array, dtype: npt.DTypeLike) -> Numbers:
     """The value buffer of a fixed-width column as an array; values under nulls are arbitrary."""
     buffer = column.buffers()[1]
     if buffer is None:
@@ -145,23 +150,23 @@ def _raw(column: Any, dtype: Any) -> Any:
     return np.frombuffer(buffer, dtype)[column.offset : column.offset + len(column)]
 
 
-def _texts(column: Any) -> list[Any]:
+def _texts(column: pa.Array) -> list[object]:
     """Strings as Python objects: long ones are faster one by one through NumPy, short ones by Arrow."""
     offsets = np.frombuffer(column.buffers()[1] or b"\0\0\0\0", np.int32)
     first, last = column.offset, column.offset + len(column)
     if last < len(offsets) and offsets[last] - offsets[first] >= LONG_TEXT_BYTES * len(column):
         return column.to_numpy(zero_copy_only=False).tolist()  # type: ignore[no-any-return]
-    return column.to_pylist()  # type: ignore[no-any-return]
+    return column.to_pylist()
 
 
-def _without_nulls(raw: Any, column: Any) -> Any:
+def _without_nulls(raw: Numbers, column: pa.Array) -> Numbers:
     """Zero where the column is null: the bytes there may be out of range."""
     if column.null_count:
         raw = np.where(_null_mask(column), raw.dtype.type(0), raw)
     return raw
 
 
-def _check_range(raw: Any, unit: str, arrow_type: Any) -> None:
+def _check_range(raw: Numbers, unit: str, arrow_type: pa.DataType) -> None:
     """Raise outside the years 1 to 9999 of Python's calendar, for which NumPy would return plain numbers."""
     low, high = _RANGES[unit]
     if len(raw) and not (raw.min() >= low and raw.max() <= high):
@@ -178,20 +183,20 @@ _RANGES = {
 }
 
 
-def _out_of_range(arrow_type: Any) -> FlussError:
+def _out_of_range(arrow_type: pa.DataType) -> FlussError:
     return FlussError(
         f"a value of type {arrow_type} is outside the years 1 to 9999 that Python's datetime can hold; "
         "read the table as Arrow (create_record_batch_log_scanner)"
     )
 
 
-def _dates(column: Any) -> list[Any]:
+def _dates(column: pa.Array) -> list[object]:
     raw = _without_nulls(_raw(column, np.int32), column)
     _check_range(raw, "D", column.type)
     return raw.astype("M8[D]").tolist()  # type: ignore[no-any-return]
 
 
-def _timestamps(column: Any, *, unit: str, zoned: bool) -> list[Any]:
+def _timestamps(column: pa.Array, *, unit: str, zoned: bool) -> list[object]:
     raw = _without_nulls(_raw(column, np.int64), column)
     if unit == "ns":
         raw, unit = raw // 1_000, "us"
@@ -202,14 +207,14 @@ def _timestamps(column: Any, *, unit: str, zoned: bool) -> list[Any]:
     return [epoch + delta for delta in raw.view(f"m8[{unit}]").tolist()]
 
 
-def _times(column: Any, *, unit: str, width: int) -> list[Any]:
+def _times(column: pa.Array, *, unit: str, width: int) -> list[object]:
     raw = _without_nulls(_raw(column, np.int32 if width == 32 else np.int64), column).astype(np.int64)
     if unit == "ns":
         raw, unit = raw // 1_000, "us"
     return [moment.time() for moment in raw.view(f"M8[{unit}]").tolist()]
 
 
-def _decimals(column: Any, *, scale: int) -> list[Any]:
+def _decimals(column: pa.Array, *, scale: int) -> list[object]:
     low = _raw_decimal_low(column)
     if not scale:
         return list(map(decimal.Decimal, low))
@@ -217,7 +222,7 @@ def _decimals(column: Any, *, scale: int) -> list[Any]:
     return [make(number).scaleb(-scale) for number in low]
 
 
-def _raw_decimal_low(column: Any) -> list[int]:
+def _raw_decimal_low(column: pa.Array) -> list[int]:
     """The low halves, which hold the whole number if it has at most 18 digits."""
     buffer = column.buffers()[1]
     if buffer is None:
@@ -229,7 +234,7 @@ def _raw_decimal_low(column: Any) -> list[int]:
 # ---- nested columns: inner columns first, then split by the offsets ----
 
 
-def _bounds(column: Any) -> tuple[list[int], int]:
+def _bounds(column: pa.Array) -> tuple[list[int], int]:
     """Offsets of the rows, shifted to start at zero, and the position of the first value."""
     offsets = np.frombuffer(column.buffers()[1] or b"\0\0\0\0", np.int32)[
         column.offset : column.offset + len(column) + 1
@@ -239,13 +244,13 @@ def _bounds(column: Any) -> tuple[list[int], int]:
     return (offsets - offsets[0]).tolist(), int(offsets[0])
 
 
-def _lists(column: Any) -> list[Any]:
+def _lists(column: pa.Array) -> list[Any]:
     bounds, first = _bounds(column)
     values = column_values(column.values.slice(first, bounds[-1]))
     return [values[start:stop] for start, stop in pairwise(bounds)]
 
 
-def _maps(column: Any) -> list[Any]:
+def _maps(column: pa.Array) -> list[object]:
     """Lists of (key, value) pairs, as in pyfluss and Arrow: keys may be lists or rows, which no dict can hold."""
     bounds, first = _bounds(column)
     keys = column_values(column.keys.slice(first, bounds[-1]))
@@ -253,7 +258,7 @@ def _maps(column: Any) -> list[Any]:
     return [list(zip(keys[start:stop], items[start:stop], strict=True)) for start, stop in pairwise(bounds)]
 
 
-def _structs(column: Any) -> list[Any]:
+def _structs(column: pa.Array) -> list[object]:
     names = [column.type.field(index).name for index in range(column.type.num_fields)]
     if not names:
         return [{} for _ in range(len(column))]
@@ -263,7 +268,7 @@ def _structs(column: Any) -> list[Any]:
 
 # ---- rows ----
 
-RowMaker = Callable[[int, int, ChangeType, Sequence[list[Any]]], Iterator[ScanRecord]]
+RowMaker = Callable[[int, int, ChangeType, Sequence[list[object]]], Iterator[ScanRecord]]
 
 
 @functools.lru_cache(maxsize=MAX_GENERATED_FUNCTIONS)
@@ -296,6 +301,6 @@ def change_type_list(codes: bytes) -> list[ChangeType]:
     return [_CHANGE_TYPES[code] for code in codes]
 
 
-def valid_mask(mask: Any) -> Any:
+def valid_mask(mask: pa.Array) -> pa.Array:
     """A filter's mask, with null as false."""
     return pc.fill_null(mask, False) if mask.null_count else mask

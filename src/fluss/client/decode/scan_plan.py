@@ -3,7 +3,13 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from fluss.client.decode.bad_batches import BadBatch
+    from fluss.values.predicates import Predicate
 
 
 @dataclass(frozen=True)
@@ -16,11 +22,11 @@ class ScanPlan:
     """
 
     projection: tuple[int, ...] | None = None
-    predicate: Any = None
+    predicate: Predicate | None = None
     limit: int | None = None
     fixed_schema: bool = True
     keep_stored: bool = False
-    on_skipped: Any = None
+    on_skipped: Callable[[BadBatch], None] | None = None
     skipping_advice: str = "use on_bad_batch('skip') of a scan to skip such batches"
 
 

@@ -22,6 +22,8 @@ from fluss.model.schema import Schema
 from fluss.values.basic import TableBucket
 
 if TYPE_CHECKING:
+    import pyarrow as pa
+
     from fluss.client.decode.scan_plan import ScanPlan
     from fluss.client.keys.lookup_keys import KeyReader
     from fluss.client.scan.log_range import LogRange
@@ -150,7 +152,7 @@ class TableAccess:
         *,
         timestamps: tuple[int | None, int | None] = (None, None),
         patience_seconds: float | None = None,
-    ) -> Iterator[Any]:
+    ) -> Iterator[pa.RecordBatch]:
         """The last row of each key that changed in `[start, stop)` and was not deleted at its end.
 
         `timestamps` narrows it to changes that were committed from the first time on and before the second one.

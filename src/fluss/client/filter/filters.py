@@ -13,7 +13,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from typing import Any
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -32,12 +31,12 @@ _LEAF, _COMPOUND = 0, 1
 _MAX_LIST_AS_EQUALITIES = 20
 _FLOAT_ROOTS = frozenset(("FLOAT", "DOUBLE"))
 _NESTED_ROOTS = frozenset(("ARRAY", "MAP", "ROW"))
-_TEXT_FUNCTIONS: dict[LeafFunction, Callable[..., Any]] = {
+_TEXT_FUNCTIONS: dict[LeafFunction, Callable[..., pa.Array]] = {
     LeafFunction.STARTS_WITH: pc.starts_with,
     LeafFunction.ENDS_WITH: pc.ends_with,
     LeafFunction.CONTAINS: pc.match_substring,
 }
-_COMPARISONS: dict[LeafFunction, Callable[..., Any]] = {
+_COMPARISONS: dict[LeafFunction, Callable[..., pa.Array]] = {
     LeafFunction.EQUAL: pc.equal,
     LeafFunction.NOT_EQUAL: pc.not_equal,
     LeafFunction.LESS_THAN: pc.less,
@@ -48,7 +47,7 @@ _COMPARISONS: dict[LeafFunction, Callable[..., Any]] = {
 _NULL_TESTS = frozenset((LeafFunction.IS_NULL, LeafFunction.IS_NOT_NULL))
 _LISTS = frozenset((LeafFunction.IN, LeafFunction.NOT_IN))
 
-Columns = Callable[[int], Any]
+Columns = Callable[[int], pa.Array]
 """The Arrow column for a column id, made of nulls when the batch does not have it."""
 
 
@@ -63,13 +62,13 @@ class RowFilter:
         self._judge = self._compile(predicate)
         self.pushed: pb.PbPredicate | None = self._push(predicate)
 
-    def mask(self, columns: Columns) -> Any:
+    def mask(self, columns: Columns) -> pa.Array:
         """One bool per row; nulls (unknown) count as false."""
         return self._judge(columns)
 
     # ---- checking rows ----
 
-    def _compile(self, node: Predicate) -> Callable[[Columns], Any]:
+    def _compile(self, node: Predicate) -> Callable[[Columns], pa.Array]:
         if isinstance(node, Negation):
             inner = self._compile(node.child)
             return lambda columns: pc.invert(inner(columns))
@@ -80,7 +79,7 @@ class RowFilter:
         assert isinstance(node, Comparison)
         return self._compile_leaf(node)
 
-    def _compile_leaf(self, leaf: Comparison) -> Callable[[Columns], Any]:
+    def _compile_leaf(self, leaf: Comparison) -> Callable[[Columns], pa.Array]:
         column, function, values = self._columns[leaf.column], leaf.function, leaf.values
         column_id = column.column_id
         if function is LeafFunction.IS_NULL:
@@ -174,14 +173,14 @@ def _column(schema: Schema, name: str) -> Column:
         raise FlussError(f"filter: {error.args[0]}") from None
 
 
-def _folded(join: Callable[[Any, Any], Any], masks: list[Any]) -> Any:
+def _folded(join: Callable[[pa.Array, pa.Array], pa.Array], masks: list[pa.Array]) -> pa.Array:
     result = masks[0]
     for mask in masks[1:]:
         result = join(result, mask)
     return result
 
 
-def _membership(column: Column, values: tuple[Any, ...], *, negated: bool) -> Callable[[Columns], Any]:
+def _membership(column: Column, values: tuple[object, ...], *, negated: bool) -> Callable[[Columns], pa.Array]:
     """True, false, or null for a null value. NaN is never a member, as with `==`."""
     if len(values) > MAX_LITERALS:
         raise FlussError(f"a filter must list at most {MAX_LITERALS} values, got {len(values)}")
@@ -195,7 +194,7 @@ def _membership(column: Column, values: tuple[Any, ...], *, negated: bool) -> Ca
         wanted = pa.concat_arrays([wanted, pa.array(zeros, wanted.type)])
         wanted = wanted.filter(pc.invert(pc.is_nan(wanted)))
 
-    def judge(columns: Columns) -> Any:
+    def judge(columns: Columns) -> pa.Array:
         found = columns(column.column_id)
         member = pc.is_in(found, value_set=wanted)
         return pc.if_else(found.is_valid(), pc.invert(member) if negated else member, None)

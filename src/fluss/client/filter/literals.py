@@ -198,7 +198,7 @@ def _in_whole_units(column: Column, value: object, nanos: int) -> int:
     return nanos
 
 
-def arrow_literal(column: Column, value: object) -> Any:
+def arrow_literal(column: Column, value: object) -> pa.Scalar:
     """A scalar of the column's Arrow type."""
     plain = plain_value(column, value)
     arrow_type = to_arrow_type(column.data_type)

@@ -66,7 +66,7 @@ class FitRules:
         return f"round it first, or write with {self.cutting_option}"
 
 
-def checked_extra_digits(wanted: Any) -> ExtraDigits:
+def checked_extra_digits(wanted: object) -> ExtraDigits:
     """The user's choice for digits that a column lacks, checked."""
     if wanted not in ("error", "truncate"):
         raise FlussError(f"on_extra_digits must be 'error' or 'truncate', got {wanted!r}")
@@ -95,7 +95,7 @@ class Fit(ABC):
         """
         return None
 
-    def array(self, array: Any) -> Any:
+    def array(self, array: pa.Array) -> pa.Array:
         """A valid Arrow array (see `validate(full=True)`) with the column's Arrow type, not copied if it has it."""
         if array.type == self.arrow_type and not self.looks_closer:
             return array
@@ -111,17 +111,17 @@ class Fit(ABC):
             raise UnfitValueError(self._reason(array.type, error)) from None
 
     @abstractmethod
-    def _converted(self, array: Any) -> Any:
+    def _converted(self, array: pa.Array) -> pa.Array:
         """The array as the column's type; may raise Arrow's errors, which `_reason` explains."""
 
     def _reason(self, source: Any, error: Exception) -> str:
         return str(error)
 
-    def _refuse_type(self, source: Any) -> Any:
+    def _refuse_type(self, source: pa.DataType) -> pa.Array:
         raise UnfitTypeError(f"values of the Arrow type {source} are not accepted: cast them first")
 
 
-def plain(array: Any) -> Any:
+def plain(array: pa.Array) -> pa.Array:
     """The plain values of an array that is dictionary-encoded, run-length-encoded, or of an extension type."""
     while True:
         if isinstance(array.type, pa.BaseExtensionType):
@@ -137,7 +137,7 @@ def plain(array: Any) -> Any:
             return array
 
 
-def check_meaning(field: Any) -> None:
+def check_meaning(field: pa.Field) -> None:
     """Raise for a field, or a nested one, of an extension type that this process does not know.
 
     Its values appear in their storage type; only the metadata of the field shows that they have another meaning.
@@ -154,7 +154,7 @@ def check_meaning(field: Any) -> None:
             check_meaning(kind.field(index))
 
 
-def _without_views(array: Any) -> Any:
+def _without_views(array: pa.Array) -> pa.Array:
     """A dictionary whose values Arrow can copy."""
     kind = array.dictionary.type
     if not pa.types.is_string_view(kind) and not pa.types.is_binary_view(kind):
@@ -172,16 +172,16 @@ def shown(value: Any, *, quoted: bool = True) -> str:
     return text if len(text) <= MAX_SHOWN_CHARACTERS else text[:MAX_SHOWN_CHARACTERS] + "..."
 
 
-def any_true(mask: Any) -> bool:
+def any_true(mask: pa.Array) -> bool:
     """True if a boolean array contains true; nulls do not count."""
     return bool(pc.any(mask).as_py())
 
 
-def is_floating(arrow_type: Any) -> bool:
+def is_floating(arrow_type: pa.DataType) -> bool:
     """True for types of binary floating-point numbers."""
     return bool(pa.types.is_floating(arrow_type))
 
 
-def widened(array: Any) -> Any:
+def widened(array: pa.Array) -> pa.Array:
     """Half floats as floats: few of Arrow's casts support them."""
     return array.cast(pa.float32()) if pa.types.is_float16(array.type) else array

@@ -41,7 +41,7 @@ class Inner:
         except UnfitValueError as error:
             raise UnfitValueError(f"{self.where} ({self.fit.data_type}) does not fit {shown(value)}: {error}") from None
 
-    def array(self, array: Any, nulls_above: int = 0) -> Any:
+    def array(self, array: pa.Array, nulls_above: int = 0) -> pa.Array:
         """Convert an array; `nulls_above` of its nulls are there because their parent is null."""
         try:
             found = self.fit.array(array)
@@ -65,7 +65,7 @@ class ArrayFit(Fit):
             raise UnfitValueError(f"it is not a list: {CONVERT}")
         return [self._element.value(item) for item in value]
 
-    def _converted(self, array: Any) -> Any:
+    def _converted(self, array: pa.Array) -> pa.Array:
         if not _is_list(array.type):
             return self._refuse_type(array.type)
         return _listed(array, self.arrow_type, self._element.array(array.flatten()))
@@ -92,7 +92,7 @@ class MapFit(Fit):
             out.append((self._key.value(pair[0]), self._value.value(pair[1])))
         return out
 
-    def _converted(self, array: Any) -> Any:
+    def _converted(self, array: pa.Array) -> pa.Array:
         if pa.types.is_map(array.type):
             array = _as_list(array)
         elif not _is_list(array.type) or not _is_pair(array.type.value_type):
@@ -129,10 +129,10 @@ class RowFit(Fit):
             raise UnfitValueError(f"it is neither a dict nor a list: {CONVERT}")
         return {name: inner.value(item) for name, inner, item in zip(self._names, self._inner, values, strict=True)}
 
-    def _has_no_field(self, name: Any) -> str:
+    def _has_no_field(self, name: object) -> str:
         return f"it has no field {shown(name)}; the fields are {', '.join(self._names)}"
 
-    def _converted(self, array: Any) -> Any:
+    def _converted(self, array: pa.Array) -> pa.Array:
         if not pa.types.is_struct(array.type):
             return self._refuse_type(array.type)
         given = [array.type.field(index).name for index in range(array.type.num_fields)]
@@ -150,7 +150,7 @@ class RowFit(Fit):
         return pa.StructArray.from_arrays(children, fields=fields, mask=array.is_null() if array.null_count else None)
 
 
-def _is_list(arrow_type: Any) -> bool:
+def _is_list(arrow_type: pa.DataType) -> bool:
     kinds = pa.types
     return bool(
         kinds.is_list(arrow_type)
@@ -161,20 +161,20 @@ def _is_list(arrow_type: Any) -> bool:
     )
 
 
-def _is_pair(arrow_type: Any) -> bool:
+def _is_pair(arrow_type: pa.DataType) -> bool:
     """True for the struct that libraries without a map type, such as polars, use for pairs."""
     names = ["key", "value"]
     return pa.types.is_struct(arrow_type) and [field.name for field in arrow_type] == names
 
 
-def _as_list(array: Any) -> Any:
+def _as_list(array: pa.Array) -> pa.Array:
     """A map as a list of pairs."""
     entries = pa.StructArray.from_arrays([array.keys, array.items], ["key", "value"])
     buffers = array.buffers()[:2]
     return pa.Array.from_buffers(pa.list_(entries.type), len(array), buffers, offset=array.offset, children=[entries])
 
 
-def _listed(array: Any, target: Any, values: Any) -> Any:
+def _listed(array: pa.Array, target: pa.DataType, values: pa.Array) -> pa.Array:
     """Lists with the lengths of those in `array` and these flattened values."""
     lengths = np.asarray(pc.list_value_length(array).fill_null(0), np.int64)
     offsets = np.zeros(len(array) + 1, np.int64)

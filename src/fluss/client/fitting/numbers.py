@@ -42,7 +42,7 @@ class BooleanFit(Fit):
     def condition(self, name: str) -> str:
         return f"type({name}) is bool"
 
-    def _converted(self, array: Any) -> Any:
+    def _converted(self, array: pa.Array) -> Any:
         return array if pa.types.is_boolean(array.type) else self._refuse_type(array.type)
 
 
@@ -64,7 +64,7 @@ class IntegerFit(Fit):
     def condition(self, name: str) -> str:
         return f"type({name}) is int and {-self._limit} <= {name} <= {self._limit - 1}"
 
-    def _converted(self, array: Any) -> Any:
+    def _converted(self, array: pa.Array) -> pa.Array:
         source = array.type
         if pa.types.is_integer(source) or is_floating(source) or pa.types.is_decimal(source):
             return widened(array).cast(self.arrow_type)
@@ -73,17 +73,17 @@ class IntegerFit(Fit):
     def _outside(self) -> str:
         return f"outside {-self._limit} to {self._limit - 1}: it needs a column of a larger type"
 
-    def _reason(self, source: Any, error: Exception) -> str:
+    def _reason(self, source: pa.DataType, error: Exception) -> str:
         whole = "" if pa.types.is_integer(source) else "not a whole number, or "
         return f"it is {whole}{self._outside()}"
 
 
-def _is_integer(value: Any) -> bool:
+def _is_integer(value: object) -> bool:
     """True for integers; NumPy's durations, which it counts among them, are not."""
     return isinstance(value, (int, np.integer)) and not isinstance(value, (bool, np.timedelta64))
 
 
-def _whole(value: Any) -> Any:
+def _whole(value: object) -> object:
     """An int from a float or decimal that is whole; pandas turns integers with gaps into floats."""
     if isinstance(value, (float, np.floating)) and math.isfinite(value) and value == int(value):
         return value
@@ -124,7 +124,7 @@ class FloatFit(Fit):
             return f"type({name}) is float and {-MAX_FLOAT32!r} <= {name} <= {MAX_FLOAT32!r}"
         return f"type({name}) is float"
 
-    def _converted(self, array: Any) -> Any:
+    def _converted(self, array: pa.Array) -> pa.Array:
         if pa.types.is_integer(array.type):
             return self._of_integers(array)
         if not is_floating(array.type):
@@ -135,7 +135,7 @@ class FloatFit(Fit):
             raise UnfitValueError(_TOO_LARGE_FOR_FLOAT)
         return result
 
-    def _of_integers(self, array: Any) -> Any:
+    def _of_integers(self, array: pa.Array) -> pa.Array:
         try:
             return array.cast(self.arrow_type)
         except pa.ArrowInvalid:  # more than 24 or 53 bits; some of these numbers are still exact floats
@@ -183,7 +183,7 @@ class DecimalFit(Fit):
     def _too_fine(self) -> str:
         return f"it has more than {self._scale} digits after the point: {self.rules.digits_hint}"
 
-    def _converted(self, array: Any) -> Any:
+    def _converted(self, array: pa.Array) -> pa.Array:
         source = array.type
         if pa.types.is_integer(source):
             wide = pa.decimal256(_MAX_INTEGER_DIGITS + self._scale, self._scale)
@@ -197,7 +197,7 @@ class DecimalFit(Fit):
             array = pc.round(array.cast(wide), ndigits=self._scale, round_mode="down")
         return self._rescaled(array)
 
-    def _rescaled(self, array: Any) -> Any:
+    def _rescaled(self, array: pa.Array) -> pa.Array:
         """Cast by way of 256 bits if needed: casts to a larger scale do not detect an overflow of 128 bits."""
         digits = array.type.precision - array.type.scale + self._scale
         if digits <= self.arrow_type.precision:
@@ -209,7 +209,7 @@ class DecimalFit(Fit):
             raise UnfitValueError(self._too_large())
         return result
 
-    def _of_floats(self, array: Any) -> Any:
+    def _of_floats(self, array: pa.Array) -> pa.Array:
         """Convert through strings. Arrow's cast of a string checks neither end: 5e-324 became 0, and 5e16 2.87 in
         DECIMAL(38, 30), where 128 bits are too few for the digits."""
         numbers = widened(array)
@@ -221,7 +221,7 @@ class DecimalFit(Fit):
             raise UnfitValueError(self._too_fine())
         return _spelled(array).cast(self.arrow_type)
 
-    def _cut_floats(self, array: Any, numbers: Any) -> Any:
+    def _cut_floats(self, array: pa.Array, numbers: pa.Array) -> pa.Array:
         """Cut off digits: 256 bits hold every digit, except for numbers far below the last digit of the column."""
         is_small = pc.less(pc.abs(numbers), float(self._quantum) / 2)
         spelled = pc.if_else(is_small, "0", _spelled(array))
@@ -240,7 +240,7 @@ class DecimalFit(Fit):
         return self._too_large()
 
 
-def _spelled(array: Any) -> Any:
+def _spelled(array: pa.Array) -> pa.Array:
     """The shortest forms of floats, which differ for 16, 32 and 64 bits."""
     if pa.types.is_float16(array.type):
         return pa.array([None if each is None else str(np.float16(each)) for each in array.to_pylist()], pa.string())

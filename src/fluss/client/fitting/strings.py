@@ -37,7 +37,7 @@ class TextFit(Fit):
     def condition(self, name: str) -> str | None:
         return f"type({name}) is str and len({name}) <= {LONG_VALUE_BYTES} and ({name}.isascii() or encodable({name}))"
 
-    def _converted(self, array: Any) -> Any:
+    def _converted(self, array: pa.Array) -> pa.Array:
         source = array.type
         if pa.types.is_string(source):
             return array
@@ -74,7 +74,7 @@ class CharFit(TextFit):
         known = f"({name}.isascii() or encodable({name}))"
         return f"type({name}) is str and len({name}) <= {min(self._length, LONG_VALUE_BYTES)} and {known}"
 
-    def _converted(self, array: Any) -> Any:
+    def _converted(self, array: pa.Array) -> pa.Array:
         texts = super()._converted(array)
         if any_true(pc.greater(pc.utf8_length(texts), self._length)):
             raise UnfitValueError(f"it has more characters than the column holds ({self._length}): shorten it")
@@ -91,7 +91,7 @@ class CharFit(TextFit):
 _ENDS_IN_ZERO = "it ends in a zero, which INDEXED rows use as padding: make the column STRING"
 
 
-def _binary(array: Any, target: Any) -> Any:
+def _binary(array: pa.Array, target: pa.DataType) -> pa.Array | None:
     source = array.type
     known = (
         pa.types.is_binary(source)
@@ -113,7 +113,7 @@ class BytesFit(Fit):
     def condition(self, name: str) -> str | None:
         return f"type({name}) is bytes and len({name}) <= {LONG_VALUE_BYTES}"
 
-    def _converted(self, array: Any) -> Any:
+    def _converted(self, array: pa.Array) -> pa.Array:
         result = _binary(array, self.arrow_type)
         return self._refuse_type(array.type) if result is None else result
 
@@ -138,7 +138,7 @@ class BinaryFit(BytesFit):
         fits = self._length <= LONG_VALUE_BYTES
         return f"type({name}) is bytes and len({name}) == {self._length}" if fits else None
 
-    def _converted(self, array: Any) -> Any:
+    def _converted(self, array: pa.Array) -> Any:
         result = _binary(array, pa.binary())
         if result is None:
             return self._refuse_type(array.type)

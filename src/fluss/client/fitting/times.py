@@ -56,7 +56,7 @@ class DateFit(Fit):
     def condition(self, name: str) -> str:
         return f"type({name}) is date"
 
-    def _converted(self, array: Any) -> Any:
+    def _converted(self, array: pa.Array) -> Any:
         source = array.type
         if pa.types.is_timestamp(source) and source.tz is None:
             if any_true(_is_beyond(array, _MAX_DAYS * _DAY_SECONDS * 1_000_000_000 // _UNIT_NANOS[source.unit])):
@@ -90,7 +90,7 @@ class _DigitsFit(Fit):
             f"it has digits finer than the {_UNITS_IN_WORDS[self.unit]} that the column holds: {self.rules.digits_hint}"
         )
 
-    def _in_unit(self, array: Any) -> Any:
+    def _in_unit(self, array: pa.Array) -> pa.Array:
         return cut(array, self.unit) if self.rules.truncates else array.cast(self.arrow_type)
 
     def _reason(self, source: Any, error: Exception) -> str:
@@ -120,7 +120,7 @@ class TimeFit(_DigitsFit):
         nanos = self._kept_nanos(value.microsecond * 1000)
         return (seconds * 1_000_000_000 + nanos) // self._column_nanos
 
-    def _converted(self, array: Any) -> Any:
+    def _converted(self, array: pa.Array) -> pa.Array:
         if not pa.types.is_time(array.type):
             return self._refuse_type(array.type)
         if not self.looks_closer:
@@ -166,7 +166,7 @@ class TimestampFit(_DigitsFit):
         }[self.unit]
         return f"{naive} and {more}" if more else naive
 
-    def _converted(self, array: Any) -> Any:
+    def _converted(self, array: pa.Array) -> pa.Array:
         source = array.type
         if not pa.types.is_timestamp(source):
             return self._refuse_type(source)
@@ -177,13 +177,13 @@ class TimestampFit(_DigitsFit):
             raise UnfitValueError("it is out of range for milliseconds, which rows store: correct it first")
         return array
 
-    def _refuse_type(self, source: Any) -> Any:
+    def _refuse_type(self, source: pa.DataType) -> pa.Array:
         if pa.types.is_timestamp(source):
             raise _zone_error(f"the Arrow type is {source}")
         return super()._refuse_type(source)
 
 
-def _is_beyond(array: Any, limit: int) -> Any:
+def _is_beyond(array: pa.Array, limit: int) -> pa.Array:
     """True where a number of units since 1970 exceeds the limit in size. `pc.abs` would return -2**63 unchanged."""
     numbers, limit = array.cast(pa.int64()), min(limit, 2**63 - 1)
     return pc.or_(pc.greater(numbers, limit), pc.less(numbers, -limit))
@@ -214,7 +214,7 @@ def _numpy_moment(value: Any) -> tuple[datetime.datetime, int]:
     return moment, nanos
 
 
-def _moment(value: Any, has_zone: bool) -> tuple[datetime.datetime, int]:
+def _moment(value: object, has_zone: bool) -> tuple[datetime.datetime, int]:
     """The value as a datetime without zone, and its nanoseconds below a microsecond, which pandas has."""
     if not isinstance(value, datetime.datetime):
         raise UnfitValueError(f"it is not a datetime.datetime: {CONVERT}")

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
-from typing import Any, NoReturn, Protocol
+from typing import TYPE_CHECKING, Any, NoReturn, Protocol
 
 import pyarrow as pa
 
@@ -23,6 +23,9 @@ from fluss.codec.arrow.types import to_arrow_schema
 from fluss.errors import ErrorCode, FlussError
 from fluss.model.schema import Schema
 
+if TYPE_CHECKING:
+    from fluss.client.fitting.base import Fit
+
 # Converted columns of a whole call are kept up to this size; batches beyond it are converted again when they are sent.
 MAX_KEPT_COPIES_BYTES = 256 * 1024 * 1024
 
@@ -33,7 +36,7 @@ NO_PLACE_RULES: PlaceRules = {}
 class BatchCheck(Protocol):
     """A check of a conforming batch that may raise; `is_all` if it is the only batch of the call."""
 
-    def __call__(self, batch: Any, *, is_all: bool) -> None:
+    def __call__(self, batch: pa.RecordBatch, *, is_all: bool) -> None:
         """Check the batch."""
 
 
@@ -66,7 +69,7 @@ class ArrowInput:
             if not column.data_type.nullable or column.name in required
         ]
 
-    def conform(self, batch: Any, source: Source | None = None) -> Any:
+    def conform(self, batch: pa.RecordBatch, source: Source | None = None) -> pa.RecordBatch:
         """A record batch with the table's schema, copied only where values change their form."""
         if not isinstance(batch, pa.RecordBatch):
             raise FlussError(f"write_arrow_batch takes a pyarrow.RecordBatch, got {type(batch).__name__}")
@@ -93,8 +96,12 @@ class ArrowInput:
         return batch
 
     def batches(
-        self, table: Any, call: str = "write_arrow", first_row: int = 0, check: BatchCheck | None = None
-    ) -> Iterator[Any]:
+        self,
+        table: pa.Table | pa.RecordBatch,
+        call: str = "write_arrow",
+        first_row: int = 0,
+        check: BatchCheck | None = None,
+    ) -> Iterator[pa.RecordBatch]:
         """Conforming record batches of an Arrow table or batch. All rows are checked before the first is returned.
 
         `call` is the name of the public method and `first_row` the position of the batch in its stream, both for
@@ -122,7 +129,7 @@ class ArrowInput:
             for batch, made in zip(given, kept, strict=True)
         )
 
-    def _copied_bytes(self, given: Any, made: Any) -> int:
+    def _copied_bytes(self, given: pa.RecordBatch, made: pa.RecordBatch) -> int:
         """The memory of the columns that were converted."""
         if made is given:
             return 0
@@ -133,7 +140,7 @@ class ArrowInput:
             if types.get(name) != self._types[number] or self.fits[number].looks_closer
         )
 
-    def _check_meanings(self, given: Any) -> None:
+    def _check_meanings(self, given: pa.Schema) -> None:
         for field in given:
             try:
                 check_meaning(field)
@@ -142,7 +149,7 @@ class ArrowInput:
                 expected = self.schema.columns[self._names.index(field.name)].data_type
                 self.refuse(f"column {field.name!r} expects {expected}, got {field.type}: {error}")
 
-    def _converted(self, batch: Any, source: Source) -> Any:
+    def _converted(self, batch: pa.RecordBatch, source: Source) -> pa.RecordBatch:
         self.check_names(batch.schema.names)
         given = {name: index for index, name in enumerate(batch.schema.names)}
         arrays = []
@@ -154,7 +161,7 @@ class ArrowInput:
                 arrays.append(self._column(number, batch.column(index), source))
         return pa.RecordBatch.from_arrays(arrays, schema=self.arrow_schema)
 
-    def _column(self, number: int, array: Any, source: Source) -> Any:
+    def _column(self, number: int, array: pa.Array, source: Source) -> pa.Array:
         fit = self.fits[number]
         try:
             return fit.array(array)
@@ -168,7 +175,7 @@ class ArrowInput:
             text = f"column {self._names[number]!r} expects {fit.data_type}, got {array.type}: {error}"
             self.refuse(text, error.error_code)
 
-    def _refuse_invalid(self, batch: Any, source: Source, error: Exception) -> NoReturn:
+    def _refuse_invalid(self, batch: pa.RecordBatch, source: Source, error: Exception) -> NoReturn:
         """Raise for Arrow data that no reader could decode."""
         self.check_names(batch.schema.names)
         for name, array in zip(batch.schema.names, batch.columns, strict=True):
@@ -186,7 +193,7 @@ class ArrowInput:
     def refuse_value(
         self,
         number: int,
-        array: Any,
+        array: pa.Array,
         row: int,
         source: Source,
         reason: str,
@@ -213,7 +220,7 @@ class ArrowInput:
 class Source:
     """The input of a call, to name rows in errors: by their number, and by the chunk of a table."""
 
-    def __init__(self, given: Any, first_row: int = 0) -> None:
+    def __init__(self, given: pa.RecordBatch | pa.Table, first_row: int = 0) -> None:
         self._given = given
         self._first_row = first_row
 
@@ -243,7 +250,7 @@ def column_fits(
     ]
 
 
-def _reason_at(array: Any, row: int, convert: Any, error: UnfitValueError) -> str:
+def _reason_at(array: pa.Array, row: int, convert: Any, error: UnfitValueError) -> str:
     """The reason for the first bad value; the array's error may be about another one."""
     try:
         convert(taken(array, row, row + 1))

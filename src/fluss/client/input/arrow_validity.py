@@ -25,7 +25,7 @@ FIRST_BYTES = 1024
 _TEXTS = {pa.string(): (np.int32, pa.binary()), pa.large_string(): (np.int64, pa.large_binary())}
 
 
-def validate_batch(batch: Any, nested: Sequence[int]) -> None:
+def validate_batch(batch: pa.RecordBatch, nested: Sequence[int]) -> None:
     """Raise Arrow's error for a batch that is not valid; `nested` are the positions of its nested columns."""
     if not nested and batch.get_total_buffer_size() <= 4 * LARGE_TEXT_BYTES:
         batch.validate(full=True)
@@ -35,12 +35,12 @@ def validate_batch(batch: Any, nested: Sequence[int]) -> None:
         validate_array(column)
 
 
-def nested_columns(types: Sequence[Any]) -> list[int]:
+def nested_columns(types: Sequence[pa.DataType]) -> list[int]:
     """The positions of the nested columns."""
     return [index for index, each in enumerate(types) if pa.types.is_nested(each)]
 
 
-def validate_array(array: Any) -> None:
+def validate_array(array: pa.Array) -> None:
     """Raise Arrow's error for an array that is not valid."""
     kind = array.type
     if not pa.types.is_nested(kind):
@@ -68,7 +68,7 @@ def validate_array(array: Any) -> None:
         array.validate(full=True)
 
 
-def _is_large_ascii(texts: Any) -> bool:
+def _is_large_ascii(texts: pa.Array) -> bool:
     """True if the check is worthwhile and the visible bytes are ASCII; wrong offsets do no harm here."""
     _, offsets, content = texts.buffers()
     if content is None or content.size <= LARGE_TEXT_BYTES:
@@ -79,7 +79,7 @@ def _is_large_ascii(texts: Any) -> bool:
     return len(seen) > 0 and bool(np.min(seen[:FIRST_BYTES]) >= 0 and np.min(seen) >= 0)
 
 
-def _is_all_valid(array: Any) -> bool:
+def _is_all_valid(array: pa.Array) -> bool:
     """True if the array is valid including its hidden part."""
     try:
         array.validate(full=True)
@@ -88,7 +88,7 @@ def _is_all_valid(array: Any) -> bool:
     return True
 
 
-def _seen(array: Any, offset_type: Any, child_length: int) -> tuple[int, int]:
+def _seen(array: pa.Array, offset_type: Any, child_length: int) -> tuple[int, int]:
     """First position and count of the child values that the lists use; checks all offsets."""
     buffers = array.buffers()[:2]
     if not len(array) or buffers[1] is None or not buffers[1].size:

@@ -11,7 +11,7 @@ from fluss.client.fitting import UnfitValueError
 from fluss.client.fitting.base import MAX_SHOWN_CHARACTERS, shown
 
 
-def first_bad_row(array: Any, check: Callable[[Any], Any]) -> int | None:
+def first_bad_row(array: pa.Array, check: Callable[[pa.Array], object]) -> int | None:
     """The first row for which `check` raises, found by bisection; None if no single row is at fault."""
     low, high = 0, len(array)
     try:
@@ -29,14 +29,14 @@ def first_bad_row(array: Any, check: Callable[[Any], Any]) -> int | None:
     return low if high > low and _is_bad(array, low, high, check) else None
 
 
-def _row_of_bad_entry(array: Any, check: Callable[[Any], Any]) -> int | None:
+def _row_of_bad_entry(array: pa.Array, check: Callable[[pa.Array], object]) -> int | None:
     """The first row that has the first bad entry of a dictionary."""
     entry = first_bad_row(array.dictionary, check)
     row: int = -1 if entry is None else array.indices.index(entry).as_py()
     return None if row < 0 else row
 
 
-def _is_bad(array: Any, low: int, high: int, check: Callable[[Any], Any]) -> bool:
+def _is_bad(array: pa.Array, low: int, high: int, check: Callable[[pa.Array], Any]) -> bool:
     part = array.slice(low, high - low)
     if pa.types.is_nested(array.type) or pa.types.is_dictionary(array.type):
         # For a slice, the whole child would be checked.
@@ -48,7 +48,7 @@ def _is_bad(array: Any, low: int, high: int, check: Callable[[Any], Any]) -> boo
     return False
 
 
-def taken(array: Any, low: int, high: int) -> Any:
+def taken(array: pa.Array, low: int, high: int) -> Any:
     """A copy of these rows alone, if Arrow can copy values of this type."""
     try:
         return array.take(pa.array(range(low, high), pa.int64()))
@@ -56,7 +56,7 @@ def taken(array: Any, low: int, high: int) -> Any:
         return array.slice(low, high - low)
 
 
-def shown_scalar(array: Any, row: int) -> str:
+def shown_scalar(array: pa.Array, row: int) -> str:
     """A value of an array for an error, also if Python has no type for it."""
     try:
         value = _value(array.slice(row, 1))
@@ -65,7 +65,7 @@ def shown_scalar(array: Any, row: int) -> str:
     return shown(value)
 
 
-def _value(array: Any) -> Any:
+def _value(array: pa.Array) -> Any:
     """The only value of an array; bytes for a string that is not UTF-8, a number for an invalid time."""
     kind, scalar = array.type, array[0]
     if not scalar.is_valid:
@@ -90,5 +90,5 @@ def _value(array: Any) -> Any:
     return value if not pa.types.is_time(kind) or pa.scalar(value, kind).equals(scalar) else _number(array)
 
 
-def _number(array: Any) -> Any:
+def _number(array: pa.Array) -> object:
     return array.view(pa.int64() if array.type.bit_width == 64 else pa.int32())[0].as_py()

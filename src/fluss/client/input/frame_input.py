@@ -26,7 +26,7 @@ _FLOAT_ROOTS = ("FLOAT", "DOUBLE")
 _ARROW_KINDS = ("string", "bytes")
 
 
-def table_of_frame(rules: ArrowInput, frame: Any, call: str) -> Any:
+def table_of_frame(rules: ArrowInput, frame: Any, call: str) -> pa.Table:
     """The Arrow table of a data frame; `call` is the name of the public method, for errors."""
     try:
         pandas = importlib.import_module("pandas")
@@ -78,7 +78,7 @@ def _columns(rules: ArrowInput, frame: Any) -> list[tuple[str, Any]]:
     return columns
 
 
-def _array(rules: ArrowInput, pandas: Any, name: str, series: Any) -> Any:
+def _array(rules: ArrowInput, pandas: Any, name: str, series: Any) -> pa.ChunkedArray:
     number = rules.schema.position(name)
     is_float = rules.schema.columns[number].data_type.root in _FLOAT_ROOTS
     if isinstance(series.dtype, pandas.SparseDtype):
@@ -110,7 +110,7 @@ def _nan_as_null(array: Any, column_type: Any) -> Any:
     return pa.nulls(len(array), column_type) if numbers.null_count == len(array) else numbers
 
 
-def _of_objects(rules: ArrowInput, pandas: Any, number: int, series: Any) -> Any:
+def _of_objects(rules: ArrowInput, pandas: Any, number: int, series: Any) -> pa.ChunkedArray:
     fit = rules.fits[number]
     is_float = fit.data_type.root in _FLOAT_ROOTS
     stored: list[Any] = []
@@ -130,7 +130,7 @@ def _of_objects(rules: ArrowInput, pandas: Any, number: int, series: Any) -> Any
         return rules.refuse(f"column {rules.schema.columns[number].name!r} cannot be converted: {error}")
 
 
-def _is_missing(value: Any, *, is_float: bool) -> bool:
+def _is_missing(value: object, *, is_float: bool) -> bool:
     if isinstance(value, (np.datetime64, np.timedelta64)):
         return bool(np.isnat(value))
     return not is_float and isinstance(value, (float, np.floating)) and math.isnan(value)

@@ -16,7 +16,7 @@ import pyarrow as pa
 from fluss.codec.arrow.types import to_arrow_schema
 from fluss.model.schema import Schema
 
-_Make = Callable[[list[Any], bool], Any]
+_Make = Callable[[list[object], bool], pa.Array]
 _NUMBERS = {pa.int8(): "i1", pa.int16(): "i2", pa.int32(): "i4", pa.int64(): "i8"}
 _FLOATS = {pa.float32(): "f4", pa.float64(): "f8"}
 _TIME_NUMBERS = {32: pa.int32(), 64: pa.int64()}
@@ -29,16 +29,16 @@ class ColumnMaker:
         self.arrow_schema = to_arrow_schema(schema)
         self._makers = [array_maker(arrow_type) for arrow_type in self.arrow_schema.types]
 
-    def record_batch(self, flat: list[Any], saw_null: Sequence[bool]) -> Any:
+    def record_batch(self, flat: list[Any], saw_null: Sequence[bool]) -> pa.RecordBatch:
         """The rows of a flat list as a record batch."""
         return pa.RecordBatch.from_arrays(self.arrays(flat, saw_null, len(self._makers)), schema=self.arrow_schema)
 
-    def arrays(self, flat: list[Any], saw_null: Sequence[bool], width: int) -> list[Any]:
+    def arrays(self, flat: list[object], saw_null: Sequence[bool], width: int) -> list[pa.Array]:
         """The columns of a flat list whose rows have `width` values, the first ones for the columns."""
         return [make(flat[index::width], saw_null[index]) for index, make in enumerate(self._makers)]
 
 
-def array_maker(arrow_type: Any) -> _Make:
+def array_maker(arrow_type: pa.DataType) -> _Make:
     """A function that makes arrays of checked values; its second argument tells if there may be nulls."""
     if arrow_type in _NUMBERS:
         return _numbers(arrow_type, _NUMBERS[arrow_type])
@@ -51,8 +51,8 @@ def array_maker(arrow_type: Any) -> _Make:
     return lambda values, saw_null: pa.array(values, arrow_type)
 
 
-def _numbers(arrow_type: Any, code: str) -> _Make:
-    def make(values: list[Any], saw_null: bool) -> Any:
+def _numbers(arrow_type: pa.DataType, code: str) -> _Make:
+    def make(values: list[object], saw_null: bool) -> pa.Array:
         try:
             return pa.array(np.fromiter(values, code, len(values)))
         except TypeError:  # a null, which integers, unlike floats, report
@@ -61,8 +61,8 @@ def _numbers(arrow_type: Any, code: str) -> _Make:
     return make
 
 
-def _floats(arrow_type: Any, code: str) -> _Make:
-    def make(values: list[Any], saw_null: bool) -> Any:
+def _floats(arrow_type: pa.DataType, code: str) -> _Make:
+    def make(values: list[object], saw_null: bool) -> pa.Array:
         if saw_null:
             return pa.array(values, arrow_type)
         return pa.array(np.fromiter(values, code, len(values)))

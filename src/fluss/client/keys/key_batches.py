@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Iterable, Iterator
-from typing import Any, Literal, Protocol
+from typing import TYPE_CHECKING, Any, Literal, Protocol
 
 import numpy as np
 import pyarrow as pa
@@ -23,6 +23,10 @@ from fluss.client.keys.stored_values import RowReader, rows_of
 from fluss.client.net.session import Session
 from fluss.errors import FlussError
 
+if TYPE_CHECKING:
+    from fluss.client.keys.lookup_keys import KeyGroup
+    from fluss.codec.rows.varint import Int64s
+
 KEYS_PER_ASK = 4_096
 MAX_ASKS_OUT = 8
 
@@ -33,16 +37,16 @@ class FoundRows(Protocol):
     """Rows, and for each one the position of its key among the requested keys."""
 
     @property
-    def rows(self) -> Any: ...
+    def rows(self) -> pa.RecordBatch: ...
 
     @property
-    def positions(self) -> Any: ...
+    def positions(self) -> Int64s: ...
 
 
 class OtherRows(Protocol):
     """The source of rows whose partitions are no longer in Fluss: the lake of the table."""
 
-    def find(self, keys: Any) -> FoundRows:
+    def find(self, keys: pa.RecordBatch) -> FoundRows:
         """Blocks."""
 
 
@@ -54,7 +58,7 @@ async def look_up_many(
     lake: OtherRows | None,
     given: Any,
     output: Literal["arrow", "rows"] | None,
-) -> Any:
+) -> pa.Table | list[dict[str, object] | None]:
     """Look up many keys, see `Lookuper.lookup_many`."""
     session.check_open()
     if output not in (None, "arrow", "rows"):
@@ -68,7 +72,7 @@ async def look_up_many(
     loop = asyncio.get_running_loop()
     pool = decode_pool()
 
-    def prepare() -> tuple[Any, list[Any]]:
+    def prepare() -> tuple[pa.RecordBatch, list[KeyGroup]]:
         arrow = keys.table_of_frame(given) if is_frame else given
         batch = keys.batch_of_arrow(arrow) if is_arrow else keys.batch_of_rows(given)
         return batch, keys.groups(batch)
@@ -77,7 +81,7 @@ async def look_up_many(
     values: Found = [None] * batch.num_rows
     await _ask_all(queue, _portions(groups), values)
     others = [position for position, value in enumerate(values) if value is NO_PARTITION] if lake is not None else []
-    elsewhere: Any = None
+    elsewhere: tuple[pa.RecordBatch, Int64s] | None = None
     if others:
         assert lake is not None
         elsewhere = await loop.run_in_executor(None, _find_in_lake, lake, batch, others)
@@ -91,13 +95,15 @@ async def look_up_many(
     return await loop.run_in_executor(pool, _as_table, rows, values, elsewhere)
 
 
-def _find_in_lake(lake: OtherRows, keys: Any, positions: list[int]) -> tuple[Any, Any]:
+def _find_in_lake(lake: OtherRows, keys: pa.RecordBatch, positions: list[int]) -> tuple[pa.RecordBatch, Int64s]:
     """Rows of keys whose partitions are not in Fluss, and the positions of their keys."""
     found = lake.find(keys.take(pa.array(positions)))
     return found.rows, np.asarray(positions)[found.positions]
 
 
-def _as_rows(rows: RowReader, values: Found, elsewhere: tuple[Any, Any] | None) -> list[dict[str, Any] | None]:
+def _as_rows(
+    rows: RowReader, values: Found, elsewhere: tuple[pa.RecordBatch, Int64s] | None
+) -> list[dict[str, object] | None]:
     made = rows.rows(values)
     if elsewhere is not None:
         for row, position in zip(rows_of(elsewhere[0]), elsewhere[1].tolist(), strict=True):
@@ -105,7 +111,7 @@ def _as_rows(rows: RowReader, values: Found, elsewhere: tuple[Any, Any] | None) 
     return made
 
 
-def _as_table(rows: RowReader, values: Found, elsewhere: tuple[Any, Any] | None) -> Any:
+def _as_table(rows: RowReader, values: Found, elsewhere: tuple[pa.RecordBatch, Int64s] | None) -> pa.Table:
     table = pa.Table.from_batches([rows.aligned(values)], rows.nullable_schema)
     if elsewhere is None:
         return table
@@ -116,13 +122,13 @@ def _as_table(rows: RowReader, values: Found, elsewhere: tuple[Any, Any] | None)
     return pa.concat_tables([table, added]).take(pa.array(order))
 
 
-def _portions(groups: list[Any]) -> Iterator[tuple[Place, Any, list[bytes]]]:
+def _portions(groups: list[KeyGroup]) -> Iterator[tuple[Place, Int64s, list[bytes]]]:
     for place, positions, keys in groups:
         for start in range(0, len(positions), KEYS_PER_ASK):
             yield place, positions[start : start + KEYS_PER_ASK], keys.slice(start, KEYS_PER_ASK).to_pylist()
 
 
-async def _ask_all(queue: LookupQueue, portions: Iterator[tuple[Place, Any, list[bytes]]], values: Found) -> None:
+async def _ask_all(queue: LookupQueue, portions: Iterator[tuple[Place, Int64s, list[bytes]]], values: Found) -> None:
     """Send all portions with a few workers; the first error ends them all."""
 
     async def work() -> None:

@@ -10,7 +10,7 @@ not an error: no row can exist, so the answer is "not found" (no place).
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 import pyarrow as pa
@@ -40,6 +40,9 @@ from fluss.errors import ErrorCode, FlussError
 from fluss.model.properties import DATALAKE_FORMAT, KV_FORMAT_VERSION
 from fluss.model.schema import Schema
 
+if TYPE_CHECKING:
+    from fluss.codec.rows.varint import Int64s
+
 # For these types the checked value is the logical value that the key encoders take.
 _PLAIN_ROOTS = frozenset(
     {"BOOLEAN", "TINYINT", "SMALLINT", "INTEGER", "BIGINT", "FLOAT", "DOUBLE", "CHAR", "STRING", "BINARY", "BYTES"}
@@ -57,8 +60,8 @@ class KeyGroup(NamedTuple):
     """Keys of one place: their positions among the given keys, and their bytes as a binary array."""
 
     place: Place
-    positions: Any
-    keys: Any
+    positions: Int64s
+    keys: pa.Array
 
 
 def table_key_plan(table: ClientTable) -> KeyPlan:
@@ -159,7 +162,7 @@ class KeyReader:
                 raise self._refusal(text) from None
         return checked
 
-    def _listed(self, key: Any) -> Sequence[Any]:
+    def _listed(self, key: object) -> Sequence[object]:
         names = self.names
         if isinstance(key, Mapping):
             if len(key) == len(names):
@@ -188,7 +191,7 @@ class KeyReader:
 
     # ---- many keys ----
 
-    def batch_of_rows(self, keys: Iterable[Any]) -> Any:
+    def batch_of_rows(self, keys: Iterable[Any]) -> pa.RecordBatch:
         """Keys in any of the accepted forms as one record batch."""
         flat: list[Any] = []
         for index, key in enumerate(keys):
@@ -201,11 +204,11 @@ class KeyReader:
         except (pa.ArrowException, OverflowError) as error:
             raise self._refusal(str(error)) from None
 
-    def table_of_frame(self, keys: Any) -> Any:
+    def table_of_frame(self, keys: Any) -> pa.Table:
         """A pandas data frame with the key columns, or an index of them, as an Arrow table."""
         return table_of_frame(self._input, keys, "lookup_many")
 
-    def batch_of_arrow(self, keys: Any) -> Any:
+    def batch_of_arrow(self, keys: pa.RecordBatch | pa.Table) -> pa.RecordBatch:
         """An Arrow table or batch with the key columns, by name in any order, as one record batch."""
         missing = [name for name in self.names if name not in keys.schema.names]
         if missing:
@@ -220,7 +223,7 @@ class KeyReader:
             keys = batches[0] if batches else pa.RecordBatch.from_pylist([], keys.schema)
         return self._input.conform(keys, source)
 
-    def groups(self, batch: Any) -> list[KeyGroup]:
+    def groups(self, batch: pa.RecordBatch) -> list[KeyGroup]:
         """The keys of a batch by place, without those for which no partition can exist."""
         count = batch.num_rows
         if not count:
@@ -254,7 +257,7 @@ class KeyReader:
             found.append(KeyGroup(Place(name, code % self._bucket_count), positions, keys))
         return found
 
-    def _partitions(self, batch: Any) -> tuple[list[str | None], Any]:
+    def _partitions(self, batch: pa.RecordBatch) -> tuple[list[str | None], Int64s]:
         if not self._partition_positions:
             return [None], np.zeros(batch.num_rows, np.int64)
         columns = [batch.column(index) for index in self._partition_positions]
@@ -272,7 +275,7 @@ def can_exist(name: str) -> bool:
     return True
 
 
-def _quoted(names: Iterable[Any]) -> str:
+def _quoted(names: Iterable[object]) -> str:
     return ", ".join(map(repr, names)) or "nothing"
 
 

@@ -73,7 +73,7 @@ class RowReader:
             int.from_bytes(prefix, "little", signed=True) for prefix in {value[:SCHEMA_ID_BYTES] for value in values}
         } - set(self._schemas)
 
-    def unknown_schemas_of(self, values: Any) -> set[int]:
+    def unknown_schemas_of(self, values: pa.Array) -> set[int]:
         """The unknown schema ids of the values in a binary array."""
         prefixes = pc.unique(pc.binary_slice(values, 0, SCHEMA_ID_BYTES))
         return self.unknown_schemas(prefixes.to_pylist())
@@ -103,7 +103,7 @@ class RowReader:
                 values[index] = self._converted(index, values[index])
         return dict(zip(self._names, values, strict=True))
 
-    def _converted(self, index: int, value: Any) -> Any:
+    def _converted(self, index: int, value: object) -> object:
         convert = self._converts[index]
         assert convert is not None
         try:
@@ -113,7 +113,7 @@ class RowReader:
 
     # ---- many rows ----
 
-    def batch(self, values: Any, wanted: Collection[int] | None = None) -> Any:
+    def batch(self, values: pa.Array, wanted: Collection[int] | None = None) -> pa.RecordBatch:
         """A binary array of values without nulls as a record batch; columns that are not `wanted` may be all nulls."""
         try:
             columns = self._reader.columns(values, wanted)
@@ -121,7 +121,7 @@ class RowReader:
             raise self._corrupt(error) from None
         return pa.RecordBatch.from_arrays(columns, schema=self.arrow_schema)
 
-    def aligned(self, values: Sequence[bytes | None]) -> Any:
+    def aligned(self, values: Sequence[bytes | None]) -> pa.RecordBatch:
         """A record batch with one row per value; rows of nulls for missing ones."""
         found = [value for value in values if value is not None]
         batch = self.batch(pa.array(found, pa.binary()))
@@ -146,7 +146,7 @@ class RowReader:
         return FlussError(text, ErrorCode.CORRUPT_RECORD_EXCEPTION)
 
 
-def rows_of(batch: Any) -> list[dict[str, Any]]:
+def rows_of(batch: pa.RecordBatch) -> list[dict[str, Any]]:
     """The rows of a record batch as dicts."""
     names = batch.schema.names
     columns = [column_values(column) for column in batch.columns]

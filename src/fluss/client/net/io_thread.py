@@ -136,7 +136,7 @@ class IoThread:
         if self._stopping:
             raise FlussError("the client's I/O thread has ended; the connection is closed", ErrorCode.CLIENT_ERROR)
 
-    def call_soon(self, callback: Callable[..., object], *arguments: Any) -> None:
+    def call_soon(self, callback: Callable[..., object], *arguments: object) -> None:
         """Run `callback` on the I/O thread; the cheapest way to hand over work."""
         if self._stopping or self._pid != _Process.number:
             self.check_usable()

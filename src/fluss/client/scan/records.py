@@ -9,12 +9,15 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
 from itertools import chain
-from typing import Any, overload
+from typing import TYPE_CHECKING, overload
 
 from fluss.client.decode.log_rows import LogRows
 from fluss.client.decode.materialize import ScanRecord
 from fluss.model import paths
 from fluss.values.basic import TableBucket
+
+if TYPE_CHECKING:
+    import pyarrow as pa
 
 
 class RecordBatch:
@@ -26,7 +29,7 @@ class RecordBatch:
         self._rows = rows
 
     @property
-    def batch(self) -> Any:
+    def batch(self) -> pa.RecordBatch:
         """The `pyarrow.RecordBatch`."""
         return self._rows.rows
 

@@ -106,7 +106,7 @@ class Chunk(WriteResultHandle):
 
     # ---- the waiters' side ----
 
-    def add_waiter(self, waiter: Any) -> bool:
+    def add_waiter(self, waiter: object) -> bool:
         """Register a waiter to be woken when the chunk is settled; False if it already is."""
         self.owner.check_usable()
         with _lock:
@@ -118,7 +118,7 @@ class Chunk(WriteResultHandle):
             self._waiters.append(waiter)
             return True
 
-    def remove_waiter(self, waiter: Any) -> None:
+    def remove_waiter(self, waiter: object) -> None:
         """Remove a waiter that gave up."""
         with _lock:
             if self._waiters is not None:

@@ -17,7 +17,6 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable
-from typing import Any
 
 import pyarrow as pa
 
@@ -38,7 +37,7 @@ class Piece:
     )  # fmt: skip
 
     def __init__(
-        self, chunk: Chunk, encoder: BatchEncoder, partition_name: str | None, bucket_id: int, rows: Any
+        self, chunk: Chunk, encoder: BatchEncoder, partition_name: str | None, bucket_id: int, rows: pa.RecordBatch
     ) -> None:
         self.chunk = chunk
         self.encoder = encoder
@@ -193,7 +192,7 @@ class BucketQueue:
             except Exception as error:  # fail these rows, not the thread that sends those of all writers
                 raise EncodingFailedError(FlussError(f"rows could not be encoded: {error!r}"), pieces) from error
         for piece in pieces:
-            piece.rows = piece.data = None
+            piece.rows = piece.data = None  # type: ignore[assignment]
             piece.batches = len(parts)
         self._encoded.extend(WriteBatch(self, part, pieces) for part in parts)
 

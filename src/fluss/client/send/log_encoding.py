@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Iterator
-from typing import Any
 
 import pyarrow as pa
 
@@ -45,14 +44,14 @@ class BatchEncoder(ABC):
         self.max_batch_bytes = max_batch_bytes
 
     @abstractmethod
-    def encode(self, rows: Any) -> bytes:
+    def encode(self, rows: pa.RecordBatch) -> bytes:
         """Encode one batch, not numbered."""
 
     @abstractmethod
     def numbered(self, data: bytes, writer_id: int, sequence: int) -> list[bytes | memoryview]:
         """The parts of a batch with writer id and sequence filled in."""
 
-    def encode_parts(self, rows: Any) -> Iterator[bytes]:
+    def encode_parts(self, rows: pa.RecordBatch) -> Iterator[bytes]:
         """Encode batches that fit into a request: usually one, halves of it if it is too large."""
         data = self.encode(rows)
         if len(data) <= self.max_batch_bytes:
@@ -81,7 +80,7 @@ class TableEncoder(BatchEncoder):
             raise FlussError(f"table {table.path} cannot be written: {error}") from None
         self._statistics = statistics_columns(table) if self._row_format is None else None
 
-    def encode(self, rows: Any) -> bytes:
+    def encode(self, rows: pa.RecordBatch) -> bytes:
         """Encode one log batch, not numbered."""
         table = self.table
         try:

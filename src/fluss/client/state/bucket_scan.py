@@ -12,7 +12,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 from collections.abc import Collection, Iterator
-from typing import Any
+from typing import TYPE_CHECKING
 
 from fluss.client.decode.decode_pool import decode_pool
 from fluss.client.keys.stored_values import RowReader
@@ -29,10 +29,13 @@ from fluss.protocol import kv_range_api_pb2 as range_pb
 from fluss.protocol.api_keys import ApiKey
 from fluss.protocol.client_payloads import ScanAnswer
 
+if TYPE_CHECKING:
+    import pyarrow as pa
+
 MAX_ANSWERS_AHEAD = 3
 BATCH_BYTES = 4 * 1024 * 1024
 
-_Answers = asyncio.Queue["asyncio.Future[Any] | FlussError | None"]
+_Answers = asyncio.Queue["asyncio.Future[pa.RecordBatch] | FlussError | None"]
 
 
 class BucketScan:
@@ -65,7 +68,7 @@ class BucketScan:
         offset: int = self._session.run(self._open())
         return offset
 
-    def __iter__(self) -> Iterator[Any]:
+    def __iter__(self) -> Iterator[pa.RecordBatch]:
         try:
             while (batch := self._session.run(self._next())) is not None:
                 yield batch
@@ -135,7 +138,7 @@ class BucketScan:
             raise FlussError(text, answer.message.error_code)
         return answer
 
-    async def _decode(self, records: memoryview) -> Any:
+    async def _decode(self, records: memoryview) -> pa.RecordBatch:
         loop, pool = asyncio.get_running_loop(), decode_pool()
         try:
             values = await loop.run_in_executor(pool, decode_value_batch, records)
@@ -147,7 +150,7 @@ class BucketScan:
             await self._rows.learn_on_io(unknown)
         return await loop.run_in_executor(pool, self._rows.batch, values, self._wanted)
 
-    async def _next(self) -> Any:
+    async def _next(self) -> pa.RecordBatch | None:
         assert self._answers is not None, "open() must be called first"
         waiting = await self._answers.get()
         if isinstance(waiting, FlussError):

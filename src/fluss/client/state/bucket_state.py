@@ -25,7 +25,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterable, Iterator
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 import pyarrow as pa
@@ -50,6 +50,9 @@ from fluss.model import paths
 from fluss.model.paths import ChangeType
 from fluss.values.basic import TableBucket, public_bucket
 
+if TYPE_CHECKING:
+    from fluss.codec.rows.varint import Bools
+
 FIRST_PAUSE_SECONDS = 0.05
 LAST_PAUSE_SECONDS = 1.0
 # There may be more ranges of a bucket than scans that a server allows at a time: wait for earlier ones to end.
@@ -61,9 +64,9 @@ MAX_UNMERGED_ROWS = 200_000
 class Corrections(NamedTuple):
     """Keys whose rows differ between two offsets (sorted), and their rows at the wanted offset (sorted)."""
 
-    changed: Any
-    keys: Any
-    rows: Any
+    changed: pa.Array
+    keys: pa.Array
+    rows: pa.RecordBatch
 
 
 class BucketState:
@@ -99,7 +102,7 @@ class BucketState:
         self._key_range = key_range
         self.offset = offset
 
-    def __iter__(self) -> Iterator[Any]:
+    def __iter__(self) -> Iterator[pa.RecordBatch]:
         last_progress = time.monotonic()
         pause = FIRST_PAUSE_SECONDS
         while True:
@@ -126,12 +129,12 @@ class BucketState:
 
     # ---- with SCAN_KV, or a snapshot ----
 
-    def _attempt(self) -> Iterator[Any]:
+    def _attempt(self) -> Iterator[pa.RecordBatch]:
         return self._shown(
             BucketScan(self._session, self._table, self._bucket, wanted=self._wanted, key_range=self._key_range)
         )
 
-    def _shown(self, scan: BucketScan | SnapshotScan) -> Iterator[Any]:
+    def _shown(self, scan: BucketScan | SnapshotScan) -> Iterator[pa.RecordBatch]:
         try:
             seen = scan.open()
             if self.offset is None:
@@ -145,7 +148,7 @@ class BucketState:
         finally:
             scan.close()
 
-    def _corrected(self, batch: Any, corrections: Corrections | None) -> Iterator[Any]:
+    def _corrected(self, batch: pa.RecordBatch, corrections: Corrections | None) -> Iterator[pa.RecordBatch]:
         """A batch of the scan without delivered or changed rows, then the corrections up to its last key."""
         last = self._keys.last_of(batch)
         before = self._delivered
@@ -164,10 +167,10 @@ class BucketState:
             yield from self._between(corrections, before, last)
         self._delivered = last
 
-    def _rest(self, corrections: Corrections) -> Iterator[Any]:
+    def _rest(self, corrections: Corrections) -> Iterator[pa.RecordBatch]:
         yield from self._between(corrections, self._delivered, None)
 
-    def _between(self, corrections: Corrections, after: bytes | None, last: bytes | None) -> Iterator[Any]:
+    def _between(self, corrections: Corrections, after: bytes | None, last: bytes | None) -> Iterator[pa.RecordBatch]:
         keys = corrections.keys
         start = 0 if after is None else pc.sum(pc.less_equal(keys, after)).as_py() or 0
         end = len(keys) if last is None else pc.sum(pc.less_equal(keys, last)).as_py() or 0
@@ -208,7 +211,7 @@ class BucketState:
 
     # ---- without SCAN_KV ----
 
-    def _without_scans(self) -> Iterator[Any]:
+    def _without_scans(self) -> Iterator[pa.RecordBatch]:
         earliest, latest = self._session.run(self._ends())
         wanted = self.offset = latest if self.offset is None else self.offset
         trouble: FlussError | None = None
@@ -231,7 +234,7 @@ class BucketState:
         self.offset = wanted
         yield from self._folded(earliest, wanted)
 
-    def _folded(self, earliest: int, wanted: int) -> Iterator[Any]:
+    def _folded(self, earliest: int, wanted: int) -> Iterator[pa.RecordBatch]:
         if earliest > 0:
             raise FlussError(
                 f"the server cannot scan primary-key tables, and the changelog of {self._bucket} of {self._table.path} "
@@ -258,7 +261,7 @@ def fold_range(
     *,
     timestamps: tuple[int | None, int | None] = (None, None),
     patience_seconds: float | None = None,
-) -> Iterator[Any]:
+) -> Iterator[pa.RecordBatch]:
     """The last row of each key that changed in `[start, stop)` and was not deleted at its end.
 
     `timestamps` narrows it to changes that were committed from the first time on and before the second one.
@@ -278,7 +281,7 @@ def fold_range(
 class _Kept:
     """Collects the first (undo) or the last (redo) change of each key in a range."""
 
-    def __init__(self, keys: TableKeys, schema: Any, key_range: KeyRange, *, undo: bool) -> None:
+    def __init__(self, keys: TableKeys, schema: pa.Schema, key_range: KeyRange, *, undo: bool) -> None:
         self._keys = keys
         self._schema = schema
         self._key_range = key_range
@@ -286,8 +289,8 @@ class _Kept:
         # Undo needs the old image of an update and ignores the new one; redo is the reverse.
         self._ignored = ChangeType.UPDATE_AFTER if undo else ChangeType.UPDATE_BEFORE
         self._absent = ChangeType.INSERT if undo else ChangeType.DELETE
-        self._batches: list[Any] = []
-        self._gone: list[Any] = []
+        self._batches: list[pa.RecordBatch] = []
+        self._gone: list[Bools] = []
         self._unmerged = 0
 
     def add(self, rows: LogRows) -> None:
@@ -302,7 +305,7 @@ class _Kept:
         if self._unmerged >= MAX_UNMERGED_ROWS:
             self._merge()
 
-    def _merge(self) -> Any:
+    def _merge(self) -> pa.Array:
         batches = pa.Table.from_batches(self._batches, self._schema).combine_chunks().to_batches()
         batch = batches[0] if batches else pa.RecordBatch.from_pylist([], self._schema)
         gone = np.concatenate([np.zeros(0, np.bool_), *self._gone])

@@ -9,11 +9,14 @@ Immutable, used by any thread.
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
-from typing import Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
+
+if TYPE_CHECKING:
+    from fluss.codec.rows.varint import Bools
 
 # A table of flags is used up to this size, and up to this many per key.
 MAX_FLAGS = 1 << 24
@@ -27,9 +30,9 @@ MAX_COMPARED_BYTES = 64 * 1024 * 1024
 class ChangedKeys:
     """A set of keys, given as an Arrow array without nulls that is not empty."""
 
-    def __init__(self, keys: Any) -> None:
+    def __init__(self, keys: pa.Array) -> None:
         self._keys = keys
-        self._flags: Any = None
+        self._flags: Bools | None = None
         if pa.types.is_integer(keys.type):
             numbers = keys.to_numpy().astype(np.int64)
             self._low, high = int(numbers.min()), int(numbers.max())
@@ -39,10 +42,10 @@ class ChangedKeys:
                 self._flags = np.zeros(span + 1, np.bool_)
                 self._flags[numbers - self._low] = True
 
-    def groups(self, batches: Iterable[Any]) -> Iterator[list[Any]]:
+    def groups(self, batches: Iterable[pa.RecordBatch]) -> Iterator[list[pa.RecordBatch]]:
         """Group batches that are to be compared together."""
         wanted = 0 if self._flags is not None else min(len(self._keys) * COMPARED_ROWS_PER_KEY, MAX_COMPARED_ROWS)
-        group: list[Any] = []
+        group: list[pa.RecordBatch] = []
         count = size = 0
         for batch in batches:
             if not batch.num_rows:
@@ -56,7 +59,7 @@ class ChangedKeys:
         if group:
             yield group
 
-    def unchanged(self, keys: list[Any]) -> list[Any]:
+    def unchanged(self, keys: list[pa.Array]) -> list[pa.Array]:
         """For each array of keys, a mask of those not in the set."""
         if self._flags is not None:
             return [self._without_flag(each) for each in keys]
@@ -64,7 +67,8 @@ class ChangedKeys:
         starts = np.cumsum([0, *(len(each) for each in keys[:-1])])
         return [joined.slice(int(start), len(each)) for start, each in zip(starts, keys, strict=True)]
 
-    def _without_flag(self, keys: Any) -> Any:
+    def _without_flag(self, keys: pa.Array) -> pa.Array:
+        assert self._flags is not None
         last = len(self._flags) - 1
         # As unsigned numbers, negative and overflowing differences are large, and so out of range.
         places = (keys.to_numpy().astype(np.int64) - np.int64(self._low)).view(np.uint64)

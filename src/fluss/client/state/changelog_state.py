@@ -18,7 +18,7 @@ import logging
 import threading
 from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from typing import Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 import pyarrow as pa
@@ -39,6 +39,9 @@ from fluss.errors import ErrorCode, FlussError
 from fluss.model.paths import ChangeType
 from fluss.values.basic import TableBucket
 
+if TYPE_CHECKING:
+    from fluss.codec.rows.varint import Bools, Int64s
+
 MAX_UNMERGED_ROWS = 500_000
 MAX_SNAPSHOTS_AT_ONCE = 2
 
@@ -53,21 +56,21 @@ class BucketMerge:
         self._positions = [table.schema.position(name) for name in plan.primary_columns]
         self._types = [table.schema.data_types[position] for position in self._positions]
         self._encoding = plan.primary_encoding
-        self._batches: list[Any] = []
-        self._deletes: list[Any] = []
+        self._batches: list[pa.RecordBatch] = []
+        self._deletes: list[Bools] = []
         self._unmerged = 0
 
     def add(self, rows: LogRows) -> None:
         """Add the next rows of the changelog."""
         self.add_batch(*newest_images(rows))
 
-    def add_current(self, batch: Any) -> None:
+    def add_current(self, batch: pa.RecordBatch) -> None:
         """Add current rows, each key once, before any change."""
         assert not self._unmerged
         self._batches.append(batch)
         self._deletes.append(np.zeros(batch.num_rows, np.bool_))
 
-    def add_batch(self, batch: Any, deleted: Any) -> None:
+    def add_batch(self, batch: pa.RecordBatch, deleted: Bools) -> None:
         """Add the next changes as rows, with a NumPy mask of deletions."""
         self._batches.append(batch)
         self._deletes.append(deleted)
@@ -80,7 +83,7 @@ class BucketMerge:
         """The memory of the rows of the last merge and since then."""
         return sum(int(batch.get_total_buffer_size()) for batch in self._batches)
 
-    def merge(self) -> Any:
+    def merge(self) -> pa.RecordBatch | None:
         """Merge to one record batch with the current rows; None if there are none."""
         if not self._batches:
             return None
@@ -95,7 +98,7 @@ class BucketMerge:
         return batch
 
 
-def last_of_each(keys: Any) -> Any:
+def last_of_each(keys: pa.Array) -> Int64s:
     """The positions of the last occurrence of each key, ascending.
 
     >>> last_of_each(pa.array([b"a", b"b", b"a"])).tolist()
@@ -108,7 +111,7 @@ def last_of_each(keys: Any) -> Any:
     return last
 
 
-def newest_images(rows: LogRows) -> tuple[Any, Any]:
+def newest_images(rows: LogRows) -> tuple[pa.RecordBatch, Bools]:
     """The rows of a part of a changelog without old images, and the mask of deletions."""
     batch = rows.rows
     if rows.change_types is None:
@@ -122,7 +125,7 @@ def newest_images(rows: LogRows) -> tuple[Any, Any]:
 
 async def read_changelog(
     session: Session, table: ClientTable, selection: Selection, buckets: Sequence[TableBucket]
-) -> list[Any]:
+) -> list[pa.RecordBatch]:
     """The record batches of all buckets; awaited in the user's event loop."""
     reason = ""
     for _ in range(MAX_PLANS):
@@ -146,7 +149,7 @@ async def _read(
     selection: Selection,
     buckets: Sequence[TableBucket],
     snapshots: Mapping[TableBucket, KvSnapshot],
-) -> list[Any]:
+) -> list[pa.RecordBatch]:
     loop, pool = asyncio.get_running_loop(), decode_pool()
     merges = {bucket: BucketMerge(table) for bucket in buckets}
     if snapshots:

@@ -13,7 +13,7 @@ import os
 import shutil
 import tempfile
 from collections.abc import Iterator
-from typing import Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 import pyarrow as pa
@@ -23,6 +23,9 @@ from fluss.client.net.metadata import ClientTable
 from fluss.client.state.changelog_state import BucketMerge, newest_images
 from fluss.client.state.table_keys import TableKeys
 from fluss.codec.arrow.types import to_arrow_schema
+
+if TYPE_CHECKING:
+    from fluss.codec.rows.varint import Bools
 
 MAX_MEMORY_BYTES = 256 * 1024 * 1024
 SHARES = 32
@@ -40,10 +43,10 @@ class KeyFold:
         self._merge = BucketMerge(table)
         self._max_memory_bytes = MAX_MEMORY_BYTES if max_memory_bytes is None else max_memory_bytes
         self._directory: str | None = None
-        self._writers: list[Any] = []
+        self._writers: list[pa.ipc.RecordBatchStreamWriter] = []
         schema = to_arrow_schema(table.schema)
         self._spill_schema = schema.append(pa.field(_DELETED, pa.bool_(), nullable=False))
-        self._unspilled: list[Any] = []
+        self._unspilled: list[pa.RecordBatch] = []
         self._unspilled_rows = 0
 
     @property
@@ -55,7 +58,7 @@ class KeyFold:
         """Add the next changes; rows have all columns of the table."""
         self.add_batch(*newest_images(rows))
 
-    def add_batch(self, batch: Any, deleted: Any) -> None:
+    def add_batch(self, batch: pa.RecordBatch, deleted: Bools) -> None:
         """Add the next changes as rows, with a NumPy mask of deletions."""
         if self.is_spilled:
             self._spill(batch, deleted)
@@ -63,10 +66,11 @@ class KeyFold:
         self._merge.add_batch(batch, deleted)
         if self._merge.size_bytes > self._max_memory_bytes:
             merged = self._merge.merge()
+            assert merged is not None
             if self._merge.size_bytes > self._max_memory_bytes // 2:
                 self._begin_to_spill(merged)
 
-    def batches(self) -> Iterator[Any]:
+    def batches(self) -> Iterator[pa.RecordBatch]:
         """The rows after all changes, in no order."""
         if not self.is_spilled:
             merged = self._merge.merge()
@@ -89,7 +93,7 @@ class KeyFold:
 
     # ---- files ----
 
-    def _begin_to_spill(self, merged: Any) -> None:
+    def _begin_to_spill(self, merged: pa.RecordBatch) -> None:
         self._directory = tempfile.mkdtemp(prefix="fluss-fold-")
         self._writers = [pa.ipc.new_stream(self._path(share), self._spill_schema) for share in range(SHARES)]
         self._merge = BucketMerge(self._table)
@@ -101,7 +105,7 @@ class KeyFold:
         assert self._directory is not None
         return os.path.join(self._directory, f"{share}.arrow")
 
-    def _spill(self, batch: Any, deleted: Any) -> None:
+    def _spill(self, batch: pa.RecordBatch, deleted: Bools) -> None:
         columns = [*batch.columns, pa.array(deleted)]
         self._unspilled.append(pa.RecordBatch.from_arrays(columns, schema=self._spill_schema))
         self._unspilled_rows += batch.num_rows
@@ -120,7 +124,7 @@ class KeyFold:
                     self._writers[share].write_batch(sorted_batch.slice(start, end - start))
         self._unspilled, self._unspilled_rows = [], 0
 
-    def _merged_share(self, path: str) -> Any:
+    def _merged_share(self, path: str) -> pa.RecordBatch:
         merge = BucketMerge(self._table)
         whole_schema = pa.schema(list(self._spill_schema)[:-1])
         with pa.memory_map(path) as source, pa.ipc.open_stream(source) as reader:
@@ -128,7 +132,9 @@ class KeyFold:
                 deleted = batch.column(batch.num_columns - 1).to_numpy(zero_copy_only=False)
                 merge.add_batch(pa.RecordBatch.from_arrays(batch.columns[:-1], schema=whole_schema), deleted)
         os.unlink(path)
-        return merge.merge()
+        merged = merge.merge()
+        assert merged is not None
+        return merged
 
     def _close_writers(self) -> None:
         for writer in self._writers:

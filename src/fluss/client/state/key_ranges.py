@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Iterable, Sequence
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import pyarrow.compute as pc
 
@@ -20,6 +20,9 @@ from fluss.protocol import kv_range_api_pb2 as pb
 from fluss.protocol.api_keys import ApiKey
 from fluss.values.basic import TableBucket
 
+if TYPE_CHECKING:
+    import pyarrow as pa
+
 
 class KeyRange(NamedTuple):
     """Stored keys from the first one up to the end, which is excluded; they are ordered as bytes."""
@@ -27,7 +30,7 @@ class KeyRange(NamedTuple):
     first_key: bytes = b""
     end_key: bytes | None = None
 
-    def contains(self, keys: Any) -> Any:
+    def contains(self, keys: pa.Array) -> pa.Array:
         """The mask of the keys of a binary array that are inside, without nulls."""
         inside = pc.greater_equal(keys, self.first_key)
         return inside if self.end_key is None else pc.and_(inside, pc.less(keys, self.end_key))

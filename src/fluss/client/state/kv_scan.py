@@ -14,7 +14,7 @@ import asyncio
 import contextlib
 import weakref
 from collections.abc import Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from fluss.client.decode.decode_pool import decode_pool
 from fluss.client.decode.scan_plan import ScanPlan
@@ -28,6 +28,9 @@ from fluss.codec.batches.value_batch import decode_value_batch
 from fluss.errors import ErrorCode, FlussError
 from fluss.model.paths import TableBucket
 from fluss.protocol import fluss_api_pb2 as pb
+
+if TYPE_CHECKING:
+    import pyarrow as pa
 
 MAX_BUCKETS_AT_ONCE = 4
 MAX_SCANS_PER_BUCKET = 4
@@ -63,7 +66,7 @@ class ValueBatches:
         self._path = table.path
         self._rows = RowReader(session, table)
 
-    async def decode(self, bucket: TableBucket, records: bytes | memoryview) -> Any:
+    async def decode(self, bucket: TableBucket, records: bytes | memoryview) -> pa.RecordBatch:
         """Decode a record batch on a decoding thread."""
         loop, pool = asyncio.get_running_loop(), decode_pool()
         try:
@@ -88,13 +91,13 @@ class KvTableScan:
         self._values = ValueBatches(session, table, plan)
         self._limit = plan.limit
 
-    async def read(self, buckets: Sequence[TableBucket]) -> list[Any]:
+    async def read(self, buckets: Sequence[TableBucket]) -> list[pa.RecordBatch]:
         """The record batches of all buckets, in their order; with a limit, one bucket at a time."""
         if self._limit is None:
             gate = asyncio.Semaphore(MAX_BUCKETS_AT_ONCE)
             found = await _all_or_none([self._guarded(gate, bucket) for bucket in buckets])
             return [batch for batches in found for batch in batches]
-        batches: list[Any] = []
+        batches: list[pa.RecordBatch] = []
         missing = self._limit
         for bucket in buckets:
             for batch in await self._bucket(bucket, missing):
@@ -104,16 +107,16 @@ class KvTableScan:
                 break
         return batches
 
-    async def _guarded(self, gate: asyncio.Semaphore, bucket: TableBucket) -> list[Any]:
+    async def _guarded(self, gate: asyncio.Semaphore, bucket: TableBucket) -> list[pa.RecordBatch]:
         async with gate:
             return await self._bucket(bucket, None)
 
-    async def _bucket(self, bucket: TableBucket, limit: int | None) -> list[Any]:
+    async def _bucket(self, bucket: TableBucket, limit: int | None) -> list[pa.RecordBatch]:
         """Read one bucket when it is its turn: completely, or again from the start."""
         async with self._gates.setdefault(bucket, asyncio.Semaphore(MAX_SCANS_PER_BUCKET)):
             return await self._scan_with_retries(bucket, limit)
 
-    async def _scan_with_retries(self, bucket: TableBucket, limit: int | None) -> list[Any]:
+    async def _scan_with_retries(self, bucket: TableBucket, limit: int | None) -> list[pa.RecordBatch]:
         time = asyncio.get_running_loop().time
         attempt = 1
         pause = FIRST_PAUSE_SECONDS
@@ -139,7 +142,7 @@ class KvTableScan:
             await asyncio.sleep(pause)
             pause = min(pause * 2, LAST_PAUSE_SECONDS)
 
-    async def _scan(self, connection: RpcConnection, bucket: TableBucket, limit: int | None) -> list[Any]:
+    async def _scan(self, connection: RpcConnection, bucket: TableBucket, limit: int | None) -> list[pa.RecordBatch]:
         request = pb.ScanKvRequest(call_seq_id=0, batch_size_bytes=BATCH_BYTES)
         wanted = request.bucket_scan_req
         wanted.table_id, wanted.bucket_id = bucket.table_id, bucket.bucket_id
@@ -147,8 +150,8 @@ class KvTableScan:
             wanted.partition_id = bucket.partition_id
         if limit is not None and self._values.selection.keeps_all_rows:
             wanted.limit = limit
-        decoded: list[asyncio.Future[Any]] = []
-        batches: list[Any] = []
+        decoded: list[asyncio.Future[pa.RecordBatch]] = []
+        batches: list[pa.RecordBatch] = []
         count = 0
         scanner_id: bytes | None = None
         try:
@@ -183,7 +186,7 @@ def _close_scanner(connection: RpcConnection, scanner_id: bytes) -> None:
     future.add_done_callback(lambda done: done.cancelled() or done.exception())
 
 
-async def _all_or_none(coroutines: Sequence[Any]) -> list[list[Any]]:
+async def _all_or_none(coroutines: Sequence[Any]) -> list[list[pa.RecordBatch]]:
     """Like gather, but the first error cancels the others."""
     tasks = [asyncio.ensure_future(coroutine) for coroutine in coroutines]
     try:

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import pyarrow as pa
 
 from fluss.client.decode.materialize import valid_mask
@@ -29,7 +27,7 @@ class Selection:
         """True if there is no filter."""
         return self._filter is None
 
-    def apply(self, batch: Any) -> Any:
+    def apply(self, batch: pa.RecordBatch) -> pa.RecordBatch:
         """The wanted columns of the wanted rows."""
         columns = [batch.column(index) for index in self._projection]
         chosen = pa.RecordBatch.from_arrays(columns, schema=self.schema)

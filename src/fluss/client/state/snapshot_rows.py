@@ -33,7 +33,9 @@ _METADATA_NAME = "_METADATA"
 _COPY_BYTES = 4 * 1024 * 1024
 
 
-def snapshot_batches(session: Session, table: ClientTable, bucket: TableBucket, snapshot_id: int) -> Iterator[Any]:
+def snapshot_batches(
+    session: Session, table: ClientTable, bucket: TableBucket, snapshot_id: int
+) -> Iterator[pa.RecordBatch]:
     """Record batches with all columns of the table, in key order. FlussError 41 if the snapshot no longer exists."""
     files = session.run(_metadata(session, bucket, snapshot_id))
     remote = FileSystems(session.cluster)
@@ -118,7 +120,7 @@ def _check_sizes(files: list[pb.PbRemotePathAndLocalFile], token: Token, directo
     described.unlink()
 
 
-def _database_values(directory: str) -> Iterator[Any]:
+def _database_values(directory: str) -> Iterator[pa.Array]:
     """All values in key order, as binary arrays."""
     # Few programs read snapshots; the others need not load the database library.
     from rocksdict import AccessType, Options, Rdict
@@ -137,7 +139,7 @@ def _database_values(directory: str) -> Iterator[Any]:
         raise FlussError(f"a snapshot cannot be read: {error}", ErrorCode.CORRUPT_RECORD_EXCEPTION) from error
 
 
-def _chunks(database: Any) -> Iterator[Any]:
+def _chunks(database: Any) -> Iterator[pa.Array]:
     chunk: list[bytes] = []
     size = 0
     rows = database.iter()

@@ -6,13 +6,16 @@ For servers without SCAN_KV. States: new -> open (the snapshot is leased) -> don
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import Any
+from typing import TYPE_CHECKING
 
 from fluss.client.net.metadata import ClientTable
 from fluss.client.net.session import Session
 from fluss.client.state.snapshot_plan import KvSnapshot, SnapshotLease
 from fluss.client.state.snapshot_rows import snapshot_batches
 from fluss.values.basic import TableBucket
+
+if TYPE_CHECKING:
+    import pyarrow as pa
 
 
 class SnapshotScan:
@@ -30,7 +33,7 @@ class SnapshotScan:
         self._session.run(self._lease.acquire())
         return self._snapshot.log_offset
 
-    def __iter__(self) -> Iterator[Any]:
+    def __iter__(self) -> Iterator[pa.RecordBatch]:
         for batch in snapshot_batches(self._session, self._table, self._bucket, self._snapshot.snapshot_id):
             yield batch
             self._session.run(self._lease.renew())

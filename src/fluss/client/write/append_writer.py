@@ -60,7 +60,7 @@ class AppendWriter(BaseWriter):
         for batch in self._form.batches(table, "write_arrow"):
             self._buffer.write_batch(batch)
 
-    def _write_streamed(self, batch: Any, first_row: int) -> WriteResultHandle:
+    def _write_streamed(self, batch: pa.RecordBatch, first_row: int) -> WriteResultHandle:
         return self._buffer.write_batch(self._form.batch(batch, first_row))
 
     def write_arrow_batch(self, batch: pa.RecordBatch) -> WriteResultHandle:

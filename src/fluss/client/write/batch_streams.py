@@ -9,18 +9,21 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable
-from typing import Any
+from typing import TYPE_CHECKING, TypeAlias
 
 from fluss.client.send.acknowledgements import WriteResultHandle, chunks_of, joined_handle
 from fluss.errors import FlussError
 
+if TYPE_CHECKING:
+    import pyarrow as pa
+
 SETTLE_SECONDS = 60.0
 """How long an error waits for the acknowledgement of the rows before it."""
 
-Write = Callable[[Any, int], WriteResultHandle]
+Write: TypeAlias = "Callable[[pa.RecordBatch, int], WriteResultHandle]"
 
 
-def write_stream(reader: Any, write: Write) -> WriteResultHandle:
+def write_stream(reader: pa.RecordBatchReader, write: Write) -> WriteResultHandle:
     """Write all batches of a `pyarrow.RecordBatchReader`; `write` takes a batch and the number of its first row."""
     rows = _StreamedRows()
     try:

@@ -8,7 +8,6 @@ other batches, and put after a batch header.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -42,12 +41,12 @@ class KvEncoder(BatchEncoder):
         super().__init__(table, max_batch_bytes)
         self.target_columns = target_columns
 
-    def encode(self, rows: Any) -> bytes:
+    def encode(self, rows: pa.RecordBatch) -> bytes:
         """Encode one key-value batch, not numbered."""
         keys, values = rows.columns
-        if rows.num_rows < COLUMN_WISE_MIN_ROWS:
-            keys, values = keys.to_pylist(), values.to_pylist()
         try:
+            if rows.num_rows < COLUMN_WISE_MIN_ROWS:
+                return encode_kv_batch(keys.to_pylist(), values.to_pylist(), self.table.schema_id)
             return encode_kv_batch(keys, values, self.table.schema_id)
         except ValueError as error:
             raise FlussError(f"rows for table {self.table.path} cannot be sent: {error}") from None
@@ -72,7 +71,7 @@ class KvRouter(Router):
         self._bucketing = plan.bucketing if plan.bucket_key_is_primary_key else None
         self._hashes_primary_key = plan.bucket_key_is_primary_key
 
-    def route(self, batch: Any) -> list[Routed]:
+    def route(self, batch: pa.RecordBatch) -> list[Routed]:
         """Encode keys and rows and divide them by partition and bucket, in their order."""
         if not batch.num_rows:
             return []
@@ -86,7 +85,7 @@ class KvRouter(Router):
         except RowValueError as error:
             raise FlussError(f"the rows do not fit table {self._table.path}: {error}") from None
 
-    def _keys(self, batch: Any) -> Any:
+    def _keys(self, batch: pa.RecordBatch) -> pa.Array:
         columns = [batch.column(position) for position in self._primary_positions]
         types, encoding = self._primary_types, self._encoding
         if batch.num_rows <= MAX_ROWS_HASHED_ONE_BY_ONE:
@@ -98,7 +97,7 @@ class KvRouter(Router):
             check_stored_keys(keys)
         return keys
 
-    def _rows(self, batch: Any) -> Any:
+    def _rows(self, batch: pa.RecordBatch) -> pa.Array:
         deletes = batch.column(batch.num_columns - 1)
         columns = batch.select(range(batch.num_columns - 1))
         delete_count = deletes.true_count
@@ -111,7 +110,7 @@ class KvRouter(Router):
         rows = as_binary(encode_rows(columns.filter(pa.array(upserts)), self._types, self._row_format))
         return rows.take(pa.array(np.cumsum(upserts) - 1, mask=~upserts))
 
-    def _buckets(self, batch: Any, keys: Any) -> Indices:
+    def _buckets(self, batch: pa.RecordBatch, keys: pa.Array) -> Indices:
         bucket_count = self._table.bucket_count
         if bucket_count == 1:
             return np.zeros(batch.num_rows, np.int32)
@@ -122,10 +121,12 @@ class KvRouter(Router):
             return np.asarray([bucket_of(key, bucket_count, self._tail) for key in keys.to_pylist()])
         return BUCKETS_OF_LAKE_FORMAT[self._bucketing](keys, bucket_count, self._tail)
 
-    def _split(self, encoded: Any, numbers: Indices, partition_count: int) -> list[tuple[int, Any]]:
+    def _split(
+        self, encoded: pa.RecordBatch, numbers: Indices, partition_count: int
+    ) -> list[tuple[int, pa.RecordBatch]]:
         return split_rows(encoded, numbers, partition_count * self._table.bucket_count)
 
-    def _route_partitions(self, batch: Any, encoded: Any, buckets: Indices) -> list[Routed]:
+    def _route_partitions(self, batch: pa.RecordBatch, encoded: pa.RecordBatch, buckets: Indices) -> list[Routed]:
         columns = [batch.column(position) for position in self._partition_positions]
         names = partition_names(columns, self._partition_types).dictionary_encode()
         distinct: list[str] = names.dictionary.to_pylist()
@@ -139,7 +140,7 @@ class KvRouter(Router):
         ]
 
 
-def as_binary(array: Any) -> Any:
+def as_binary(array: pa.Array) -> pa.Array:
     """Codecs may return other binary layouts; batches of one writer must have one."""
     return array if array.type == pa.binary() else array.cast(pa.binary())
 

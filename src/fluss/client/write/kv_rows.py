@@ -147,7 +147,7 @@ class KvRows:
         """The function `delete(key)`. Its first call makes float columns use the path for columns with nulls."""
         delete = make_append(self._delete_rules, sink, self._stored(self._key_positions, is_delete=True))
 
-        def first_delete(key: Any) -> Any:
+        def first_delete(key: object) -> object:
             self._has_deletes = True
             return delete(key)
 
@@ -160,7 +160,7 @@ class KvRows:
             values[position] = f"v{number}"
         return f"({', '.join(values)}, {is_delete})"
 
-    def record_batch(self, flat: list[Any]) -> Any:
+    def record_batch(self, flat: list[Any]) -> pa.RecordBatch:
         """The rows of a flat list: the table's columns, and the mask of deletes."""
         saw_null = [True] * self._column_count
         if not self._has_deletes:
@@ -172,15 +172,15 @@ class KvRows:
 
     # ---- Arrow ----
 
-    def upserts(self, rows: Any, call: str, first_row: int = 0) -> Iterator[Any]:
+    def upserts(self, rows: pa.Table | pa.RecordBatch, call: str, first_row: int = 0) -> Iterator[pa.RecordBatch]:
         """Record batches that upsert all rows of an Arrow table or record batch; `first_row` is for errors."""
         return self._widened(self._upsert_input, self._targets, rows, call, first_row, is_delete=False)
 
-    def deletes(self, rows: Any, call: str, first_row: int = 0) -> Iterator[Any]:
+    def deletes(self, rows: pa.Table | pa.RecordBatch, call: str, first_row: int = 0) -> Iterator[pa.RecordBatch]:
         """Record batches that delete all keys of an Arrow table or record batch."""
         return self._widened(self._delete_input, self._key_positions, rows, call, first_row, is_delete=True)
 
-    def changes(self, rows: Any, deletes: Any, call: str) -> list[Any]:
+    def changes(self, rows: pa.RecordBatch, deletes: pa.Array, call: str) -> list[pa.RecordBatch]:
         """Record batches that upsert the rows of a record batch, or delete their keys where `deletes` is true."""
         if not isinstance(rows, pa.RecordBatch):
             raise FlussError(f"{call} takes a pyarrow.RecordBatch, got {type(rows).__name__}")
@@ -197,21 +197,28 @@ class KvRows:
         self._check(wide, is_all=True)
         return [wide]
 
-    def upserts_of_frame(self, frame: Any, call: str) -> Iterator[Any]:
+    def upserts_of_frame(self, frame: Any, call: str) -> Iterator[pa.RecordBatch]:
         """Record batches that upsert all rows of a pandas data frame."""
         return self.upserts(table_of_frame(self._upsert_input, frame, call), call)
 
-    def deletes_of_frame(self, frame: Any, call: str) -> Iterator[Any]:
+    def deletes_of_frame(self, frame: Any, call: str) -> Iterator[pa.RecordBatch]:
         """Record batches that delete all keys of a pandas data frame."""
         return self.deletes(table_of_frame(self._delete_input, frame, call), call)
 
     def _widened(
-        self, rules: ArrowInput, positions: Sequence[int], rows: Any, call: str, first_row: int, *, is_delete: bool
-    ) -> Iterator[Any]:
-        def wide(batch: Any) -> Any:
+        self,
+        rules: ArrowInput,
+        positions: Sequence[int],
+        rows: pa.Table | pa.RecordBatch,
+        call: str,
+        first_row: int,
+        *,
+        is_delete: bool,
+    ) -> Iterator[pa.RecordBatch]:
+        def wide(batch: pa.RecordBatch) -> pa.RecordBatch:
             return self._wide(batch, positions, pa.array(np.full(batch.num_rows, is_delete)))
 
-        def check(batch: Any, *, is_all: bool) -> None:
+        def check(batch: pa.RecordBatch, *, is_all: bool) -> None:
             self._check(wide(batch), is_all=is_all)
 
         if isinstance(rows, pa.RecordBatch):
@@ -221,13 +228,13 @@ class KvRows:
         # All batches are checked here, before the first one is used.
         return map(wide, rules.batches(rows, call, first_row, check))
 
-    def _encoded(self, batch: Any) -> Iterator[Any]:
+    def _encoded(self, batch: pa.RecordBatch) -> Iterator[pa.RecordBatch]:
         return (routed.rows for routed in self._router.route(batch))
 
-    def _wide(self, batch: Any, positions: Sequence[int], deletes: Any) -> Any:
+    def _wide(self, batch: pa.RecordBatch, positions: Sequence[int], deletes: pa.Array) -> pa.RecordBatch:
         """All columns of the table, null if missing in the batch, and the mask of deletes."""
         types = self._arrow_schema.types
-        columns = [None] * self._column_count
+        columns: list[pa.Array | None] = [None] * self._column_count
         for number, position in enumerate(positions):
             columns[position] = batch.column(number)
         arrays = [
@@ -235,6 +242,6 @@ class KvRows:
         ]
         return pa.RecordBatch.from_arrays([*arrays, deletes], schema=self._arrow_schema)
 
-    def route(self, batch: Any) -> list[Routed]:
+    def route(self, batch: pa.RecordBatch) -> list[Routed]:
         """Encode the rows and divide them by bucket."""
         return self._router.route(batch)

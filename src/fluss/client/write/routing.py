@@ -13,7 +13,7 @@ from __future__ import annotations
 import random
 import threading
 from collections.abc import Callable, Sequence
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, NamedTuple, TypeAlias
 
 import numpy as np
 import pyarrow as pa
@@ -29,6 +29,9 @@ from fluss.codec.rows.values import RowValueError
 from fluss.errors import ErrorCode, FlussError
 from fluss.model.types import DataType
 
+if TYPE_CHECKING:
+    from fluss.codec.rows.varint import Numbers
+
 LAKE_FORMAT_PROPERTY = "table.datalake.format"
 KV_FORMAT_VERSION_PROPERTY = "table.kv.format-version"
 # Assigners of the partitions not written for longest are dropped; a new one only chooses a bucket again.
@@ -40,7 +43,7 @@ MAX_ROWS_HASHED_ONE_BY_ONE = 12
 USUAL_PARTITIONS_AT_ONCE = 4
 
 Buckets = Callable[[str | None], Sequence[int]]
-Indices = Any
+Indices: TypeAlias = "Numbers"
 
 _NO_BUCKET = "a bucket key must not be empty with Iceberg keys"
 
@@ -50,7 +53,7 @@ class Routed(NamedTuple):
 
     partition_name: str | None
     bucket_id: int
-    rows: Any
+    rows: pa.RecordBatch
 
 
 class StickyAssigner:
@@ -155,7 +158,7 @@ class Router:
         buckets = self._table.bucket_count if divides else 1
         return buckets * (USUAL_PARTITIONS_AT_ONCE if self._partition_positions else 1)
 
-    def route(self, batch: Any) -> list[Routed]:
+    def route(self, batch: pa.RecordBatch) -> list[Routed]:
         """Divide the rows of a batch by partition and bucket. `FlussError` for rows that cannot have one."""
         if not batch.num_rows:
             return []
@@ -166,7 +169,7 @@ class Router:
         except RowValueError as error:
             raise FlussError(f"the rows do not fit table {self._table.path}: {error}") from None
 
-    def _by_partition(self, batch: Any) -> list[tuple[str, Any]]:
+    def _by_partition(self, batch: pa.RecordBatch) -> list[tuple[str, pa.RecordBatch]]:
         columns = [batch.column(position) for position in self._partition_positions]
         names = partition_names(columns, self._partition_types).dictionary_encode()
         distinct: list[str] = names.dictionary.to_pylist()
@@ -197,7 +200,7 @@ class Router:
         text = f"partition {name!r} of table {self._table.path} cannot exist: {error}"
         return FlussError(text, ErrorCode.PARTITION_SPEC_INVALID_EXCEPTION)
 
-    def _route_partition(self, name: str | None, batch: Any) -> list[Routed]:
+    def _route_partition(self, name: str | None, batch: pa.RecordBatch) -> list[Routed]:
         bucket_count = self._table.bucket_count
         if bucket_count == 1:  # nulls in key columns were refused earlier, see `required_columns`
             return [Routed(name, 0, batch)]
@@ -212,7 +215,7 @@ class Router:
                 buckets = assigner.assign(batch.num_rows, self._available(name))
         return [Routed(name, bucket, rows) for bucket, rows in split_rows(batch, buckets, bucket_count)]
 
-    def _hash(self, batch: Any) -> Indices:
+    def _hash(self, batch: pa.RecordBatch) -> Indices:
         assert self._plan is not None
         types, encoding, bucketing = self._key_types, self._plan.bucket_encoding, self._plan.bucketing
         bucket_count = self._table.bucket_count
@@ -234,7 +237,7 @@ class Router:
         return assigner
 
 
-def split_rows(batch: Any, numbers: Indices, count: int) -> list[tuple[int, Any]]:
+def split_rows(batch: pa.RecordBatch, numbers: Indices, count: int) -> list[tuple[int, pa.RecordBatch]]:
     """The rows of each number, in their order: one stable sort and one gather for all of them."""
     sizes = np.bincount(numbers, minlength=count)
     present = np.flatnonzero(sizes)
@@ -249,7 +252,7 @@ def split_rows(batch: Any, numbers: Indices, count: int) -> list[tuple[int, Any]
     ]
 
 
-def _take(batch: Any, order: Indices) -> Any:
+def _take(batch: pa.RecordBatch, order: Indices) -> pa.RecordBatch:
     try:
         return batch.take(pa.array(order))
     except pa.ArrowNotImplementedError:  # older releases cannot gather every nested type in a batch

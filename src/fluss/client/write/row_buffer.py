@@ -41,6 +41,8 @@ from fluss.errors import FlussError
 from fluss.model.paths import TableBucket
 
 if TYPE_CHECKING:
+    import pyarrow as pa
+
     from fluss.client.send.sender import Sender
 
 FIRST_CHUNK_ROWS = 64
@@ -144,7 +146,7 @@ class RowBuffer:
 
     # ---- the other writes ----
 
-    def write_batch(self, batch: Any) -> WriteResultHandle:
+    def write_batch(self, batch: pa.RecordBatch) -> WriteResultHandle:
         """Send the rows of an Arrow batch, which `ArrowInput` has checked, after everything appended before."""
         self._io.check_usable()
         self._raise_unreported()
@@ -256,7 +258,7 @@ class RowBuffer:
             self._row_limit = max(FIRST_CHUNK_ROWS, min(MAX_CHUNK_ROWS, self._batch_bytes // mean_bytes))
         self._set_limit()
 
-    def _fill(self, chunk: Chunk, make_batch: Callable[[], Any], *, encode: bool) -> None:
+    def _fill(self, chunk: Chunk, make_batch: Callable[[], pa.RecordBatch], *, encode: bool) -> None:
         """Convert rows to pieces. The chunk becomes ready even after an error: later chunks wait for it."""
         pieces: list[Piece] = []
         error: FlussError | None = None
@@ -266,7 +268,7 @@ class RowBuffer:
                     piece = Piece(chunk, self.form.encoder, name, bucket_id, rows)
                     if encode and piece.size_bytes >= MIN_CALLER_ENCODED_BYTES:
                         piece.data = list(self.form.encoder.encode_parts(rows))
-                        piece.rows = None
+                        piece.rows = None  # type: ignore[assignment]
                     pieces.append(piece)
             self._sender.memory.add(sum(piece.size_bytes for piece in pieces))
         except FlussError as caught:
@@ -279,7 +281,7 @@ class RowBuffer:
         finally:
             chunk.make_ready([] if error is not None else pieces, error)
 
-    def _fill_and_wake(self, chunk: Chunk, batch: Any) -> None:
+    def _fill_and_wake(self, chunk: Chunk, batch: pa.RecordBatch) -> None:
         self._fill(chunk, lambda: batch, encode=True)
         self._wake()
 
@@ -376,11 +378,10 @@ class RowBuffer:
             self._io.loop.call_soon(self.drain)
 
 
-def _slices(batch: Any, max_bytes: int, max_rows: int | None = None, size_bytes: int | None = None) -> list[Any]:
-    """A record batch in slices of about equal size, each within these limits of bytes and rows.
-
-    Pass `size_bytes` if it is known: Arrow visits all columns to compute it.
-    """
+def _slices(
+    batch: pa.RecordBatch, max_bytes: int, max_rows: int | None = None, size_bytes: int | None = None
+) -> list[pa.RecordBatch]:
+    """Slices of about equal size within these limits. Without `size_bytes`, Arrow visits all columns to compute it."""
     count = -(-(batch.nbytes if size_bytes is None else size_bytes) // max_bytes)
     if max_rows is not None:
         count = max(count, -(-batch.num_rows // max_rows))

@@ -108,11 +108,11 @@ class RowRules:
         self.saw_null[index] = True
         return True
 
-    def checked_column(self, index: int) -> Callable[[Any], Any]:
+    def checked_column(self, index: int) -> Callable[[object], object]:
         """A checker of one column that takes None and makes the whole error."""
         check = self.checks[index]
 
-        def checked(value: Any) -> Any:
+        def checked(value: object) -> object:
             if value is None:
                 if not self.nullable[index]:
                     self._refuse_null(index)
@@ -132,13 +132,13 @@ class RowRules:
         reason = "is NOT NULL" if not column.data_type.nullable else "decides where a row goes and must not be null"
         self._refuse(f"column {column.name!r} ({column.data_type}) {reason}, but the row has no value for it")
 
-    def _refuse_value(self, index: int, value: Any, error: UnfitValueError) -> NoReturn:
+    def _refuse_value(self, index: int, value: object, error: UnfitValueError) -> NoReturn:
         column = self.schema.columns[index]
         got = f"{shown(value)} ({type(value).__name__})"
         self._refuse(f"column {column.name!r} expects {column.data_type}, got {got}: {error}", error.error_code)
 
 
-def value_bytes(value: Any) -> int:
+def value_bytes(value: object) -> int:
     """The approximate memory of a stored value of variable length."""
     if isinstance(value, (str, bytes)):
         return len(value)

@@ -7,7 +7,7 @@ that of primary-key tables. Forms may be used by several threads at once.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
 from fluss.client.fitting import FitRules
 from fluss.client.fitting.base import checked_extra_digits
@@ -19,6 +19,9 @@ from fluss.client.write.call_checks import WholeCheck
 from fluss.client.write.routing import Buckets, Routed, Router, place_rules, required_columns
 from fluss.client.write.row_function import RowRules, RowSink, make_append
 from fluss.config import Config
+
+if TYPE_CHECKING:
+    import pyarrow as pa
 
 
 class RowForm(Protocol):
@@ -38,7 +41,7 @@ class RowForm(Protocol):
     def record_batch(self, flat: list[Any]) -> Any:
         """The rows of a flat list."""
 
-    def route(self, batch: Any) -> list[Routed]:
+    def route(self, batch: pa.RecordBatch) -> list[Routed]:
         """The rows of a record batch by partition and bucket."""
 
 
@@ -65,11 +68,11 @@ class LogRows:
         """`append(row)`."""
         return make_append(self._rules, sink)
 
-    def batches(self, rows: Any, call: str, first_row: int = 0) -> Iterator[Any]:
+    def batches(self, rows: pa.Table, call: str, first_row: int = 0) -> Iterator[pa.RecordBatch]:
         """Record batches of all rows of an Arrow table or record batch, all checked before the first is returned."""
         return self.arrow_input.batches(rows, call, first_row, self._check)
 
-    def batch(self, rows: Any, first_row: int = 0) -> Any:
+    def batch(self, rows: pa.RecordBatch, first_row: int = 0) -> pa.RecordBatch:
         """A record batch of the rows of one record batch, checked."""
         made = self.arrow_input.conform(rows, Source(rows, first_row))
         self._check(made, is_all=True)
@@ -79,6 +82,6 @@ class LogRows:
         """The rows of a flat list, in the table's Arrow schema."""
         return self._columns.record_batch(flat, self._rules.saw_null)
 
-    def route(self, batch: Any) -> list[Routed]:
+    def route(self, batch: pa.RecordBatch) -> list[Routed]:
         """Divide the rows by bucket keys, or to any bucket without."""
         return self._router.route(batch)

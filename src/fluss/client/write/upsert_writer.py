@@ -135,12 +135,12 @@ class UpsertWriter(BaseWriter):
         """Alias of `upsert_pandas`, under the name used for log tables."""
         self._write(self._rows.upserts_of_frame(df, "write_pandas"))
 
-    def _write_rows(self, made: Callable[..., Iterator[Any]], rows: Any, call: str) -> WriteResultHandle:
+    def _write_rows(self, made: Callable[..., Iterator[pa.RecordBatch]], rows: Any, call: str) -> WriteResultHandle:
         if not isinstance(rows, pa.RecordBatchReader):
             return self._write(made(rows, call))
         return write_stream(rows, lambda batch, first_row: self._write(made(batch, call, first_row)))
 
-    def _write(self, batches: Iterable[Any]) -> WriteResultHandle:
+    def _write(self, batches: Iterable[pa.RecordBatch]) -> WriteResultHandle:
         return joined_handle([self._buffer.write_batch(batch) for batch in batches])
 
     def __repr__(self) -> str:

@@ -8,7 +8,6 @@ description of where they are.
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -16,10 +15,10 @@ import pyarrow.compute as pc
 
 from fluss.errors import FlussError
 
-Leaf = Callable[[Any, pa.DataType, str], Any]
+Leaf = Callable[[pa.Array, pa.DataType, str], pa.Array]
 
 
-def converted(array: Any, target: pa.DataType, where: str, leaf: Leaf) -> Any:
+def converted(array: pa.Array, target: pa.DataType, where: str, leaf: Leaf) -> pa.Array:
     """The values of `array` converted to the type `target`; `where` names the column in error messages."""
     if array.type.equals(target):
         return array
@@ -34,7 +33,7 @@ def converted(array: Any, target: pa.DataType, where: str, leaf: Leaf) -> Any:
     return leaf(array, target, where)
 
 
-def _list(array: Any, target: pa.DataType, where: str, leaf: Leaf) -> Any:
+def _list(array: pa.Array, target: pa.DataType, where: str, leaf: Leaf) -> pa.Array:
     """Convert a list column. If every child value is visible, the child is converted whole and the offsets are kept."""
     array = _seen(array)
     inner = f"{where}, element"
@@ -43,7 +42,7 @@ def _list(array: Any, target: pa.DataType, where: str, leaf: Leaf) -> Any:
     return _with_children(array, target, [values])
 
 
-def _map(array: Any, target: pa.DataType, where: str, leaf: Leaf) -> Any:
+def _map(array: pa.Array, target: pa.DataType, where: str, leaf: Leaf) -> pa.Array:
     array = _seen(array)
     check_nulls(array.items, target.item_field, f"{where}, value")
     keys = converted(array.keys, target.key_type, f"{where}, key", leaf)
@@ -52,7 +51,7 @@ def _map(array: Any, target: pa.DataType, where: str, leaf: Leaf) -> Any:
     return _with_children(array, target, [entries])
 
 
-def _seen(array: Any) -> Any:
+def _seen(array: pa.Array) -> pa.Array:
     """The lists or maps without hidden child values (outside of the slice, or under nulls), which may be invalid."""
     children = [array.keys, array.items] if pa.types.is_map(array.type) else [array.values]
     offsets = np.asarray(array.offsets)
@@ -71,12 +70,12 @@ def _seen(array: Any) -> Any:
     return pa.Array.from_buffers(array.type, len(array), buffers, children=children)
 
 
-def _with_children(array: Any, target: pa.DataType, children: list[Any]) -> Any:
+def _with_children(array: pa.Array, target: pa.DataType, children: list[pa.Array]) -> pa.Array:
     validity, offsets = array.buffers()[:2]
     return pa.Array.from_buffers(target, len(array), [validity, offsets], offset=array.offset, children=children)
 
 
-def _struct(array: Any, target: pa.DataType, where: str, leaf: Leaf) -> Any:
+def _struct(array: pa.Array, target: pa.DataType, where: str, leaf: Leaf) -> pa.Array:
     fields = [target.field(index) for index in range(target.num_fields)]
     given = [array.type.field(index).name for index in range(array.type.num_fields)]
     if given != [field.name for field in fields]:
@@ -92,18 +91,18 @@ def _struct(array: Any, target: pa.DataType, where: str, leaf: Leaf) -> Any:
     return pa.StructArray.from_arrays(children, fields=fields, mask=None if valid is None else pc.invert(valid))
 
 
-def check_nulls(array: Any, field: pa.Field, where: str) -> None:
+def check_nulls(array: pa.Array, field: pa.Field, where: str) -> None:
     """Raise if a NOT NULL field has nulls."""
     if not field.nullable and array.null_count:
         raise FlussError(f"{where} is NOT NULL, but {array.null_count} of {len(array)} values are null")
 
 
-def relabelled(array: Any, zone: str | None) -> Any:
+def relabelled(array: pa.Array, zone: str | None) -> pa.Array:
     """The same points in time with another time zone. Nothing is converted: Arrow stores UTC for every zone."""
     return array if zone is None else array.view(pa.timestamp(array.type.unit, zone))
 
 
-def cut(array: Any, unit: str) -> Any:
+def cut(array: pa.Array, unit: str) -> pa.Array:
     """Convert times to another unit, rounding towards the past where it has fewer digits."""
     source = array.type
     target = _with_unit(source, unit)

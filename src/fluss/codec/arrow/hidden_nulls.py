@@ -6,12 +6,10 @@ dropped; the values are not copied.
 
 from __future__ import annotations
 
-from typing import Any
-
 import pyarrow as pa
 
 
-def without_hidden_nulls(array: Any) -> Any:
+def without_hidden_nulls(array: pa.Array) -> pa.Array:
     """The same values, without nulls in NOT NULL fields. The caller has checked that no visible value is null.
 
     >>> rows = pa.StructArray.from_arrays([pa.array([1, None])], ["a"], mask=pa.array([False, True]))
@@ -34,24 +32,24 @@ def without_hidden_nulls(array: Any) -> Any:
     return array
 
 
-def _fit(array: Any, field: pa.Field) -> Any:
+def _fit(array: pa.Array, field: pa.Field) -> pa.Array:
     fitting = without_hidden_nulls(array)
     return fitting if field.nullable or not fitting.null_count else _without_validity(fitting)
 
 
-def _struct(array: Any) -> Any:
+def _struct(array: pa.Array) -> pa.Array:
     fields = [array.type.field(index) for index in range(array.type.num_fields)]
     children = [_fit(array.field(index), field) for index, field in enumerate(fields)]
     mask = array.is_null() if array.null_count else None
     return pa.StructArray.from_arrays(children, fields=fields, mask=mask)
 
 
-def _list_of(array: Any, values: Any) -> Any:
+def _list_of(array: pa.Array, values: pa.Array) -> pa.Array:
     validity, offsets = array.buffers()[:2]
     return pa.Array.from_buffers(array.type, len(array), [validity, offsets], offset=array.offset, children=[values])
 
 
-def _without_validity(array: Any) -> Any:
+def _without_validity(array: pa.Array) -> pa.Array:
     """Drop the validity bits. The value under a null is an ordinary one: zero, an empty string, or no elements."""
     kind = array.type
     if pa.types.is_struct(kind):

@@ -7,7 +7,6 @@ written with the newest schema; older batches are converted to the target schema
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any
 
 import pyarrow as pa
 
@@ -41,7 +40,7 @@ class ChangelogCodec:
 
     def encode(
         self,
-        columns: list[Any],
+        columns: list[pa.Array],
         change_types: bytes,
         *,
         writer_id: int = NO_WRITER_ID,
@@ -63,7 +62,7 @@ class ChangelogCodec:
 
     def decode(
         self, buffer: ReadableBuffer, position: int = 0, *, header: BatchHeader | None = None
-    ) -> tuple[list[Any], bytes]:
+    ) -> tuple[list[pa.Array], bytes]:
         """The columns, in the target schema, and change types of the batch at `position`, or CorruptBatch."""
         if header is None:
             header = read_header(buffer, position)

@@ -15,7 +15,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from struct import Struct
-from typing import Any, NamedTuple
+from typing import NamedTuple, cast
 
 import numpy as np
 import pyarrow as pa
@@ -69,17 +69,17 @@ class KvRecords:
 
     __slots__ = ("_key_array", "_key_list", "_value_array", "_value_list", "header")
 
-    def __init__(self, header: KvHeader, keys: Any, values: Any) -> None:
+    def __init__(self, header: KvHeader, keys: pa.Array | list[bytes], values: pa.Array | list[bytes | None]) -> None:
         """`keys` and `values` are either both lists or both binary arrays."""
         self.header = header
         self._key_list: list[bytes] | None = None
         self._value_list: list[bytes | None] | None = None
-        self._key_array: Any = None
-        self._value_array: Any = None
+        self._key_array: pa.Array | None = None
+        self._value_array: pa.Array | None = None
         if isinstance(keys, list):
-            self._key_list, self._value_list = keys, values
+            self._key_list, self._value_list = keys, cast("list[bytes | None]", values)
         else:
-            self._key_array, self._value_array = keys, values
+            self._key_array, self._value_array = keys, cast("pa.Array", values)
 
     def __len__(self) -> int:
         return self.header.record_count
@@ -88,6 +88,7 @@ class KvRecords:
     def key_list(self) -> list[bytes]:
         """The keys as bytes objects."""
         if self._key_list is None:
+            assert self._key_array is not None
             self._key_list = self._key_array.to_pylist()
         return self._key_list
 
@@ -95,18 +96,19 @@ class KvRecords:
     def value_list(self) -> list[bytes | None]:
         """The value of each record, a schema id and a row; None for a delete."""
         if self._value_list is None:
+            assert self._value_array is not None
             self._value_list = self._value_array.to_pylist()
         return self._value_list
 
     @property
-    def keys(self) -> Any:
+    def keys(self) -> pa.Array:
         """The keys as a binary array."""
         if self._key_array is None:
             self._key_array = pa.array(self._key_list, pa.binary())
         return self._key_array
 
     @property
-    def values(self) -> Any:
+    def values(self) -> pa.Array:
         """The values as a binary array, each a schema id and a row; null for a delete."""
         if self._value_array is None:
             self._value_array = pa.array(self._value_list, pa.binary())
@@ -227,8 +229,8 @@ def _decode_columns(body: memoryview, header: KvHeader) -> KvRecords:
 
 
 def encode_kv_batch(
-    keys: Any,
-    rows: Any,
+    keys: pa.Array | Sequence[bytes],
+    rows: pa.Array | Sequence[bytes | None],
     schema_id: int,
     *,
     writer_id: int = NO_WRITER_ID,
@@ -241,7 +243,10 @@ def encode_kv_batch(
     count = len(keys)
     if len(rows) != count:
         raise ValueError(f"each key needs one row, got {count} keys and {len(rows)} rows")
-    records = _join_records(keys, rows) if isinstance(keys, pa.Array) else _pack_records(keys, rows)
+    if isinstance(keys, pa.Array):
+        records: memoryview | bytearray = _join_records(keys, cast("pa.Array", rows))
+    else:
+        records = _pack_records(keys, cast("Sequence[bytes | None]", rows))
     schema_id_prefix(schema_id)
     covered = _COVERED.pack(schema_id, 0, writer_id, batch_sequence, count)
     size = KV_HEADER_BYTES + len(records)
@@ -273,7 +278,7 @@ def _pack_records(keys: Sequence[bytes], rows: Sequence[bytes | None]) -> bytear
     return records
 
 
-def _join_records(keys: Any, rows: Any) -> memoryview:
+def _join_records(keys: pa.Array, rows: pa.Array) -> memoryview:
     if not len(keys):
         return memoryview(b"")
     key_sizes, row_sizes = sizes_of(keys), sizes_of(rows)

@@ -47,12 +47,12 @@ def schema_id_prefix(schema_id: int) -> bytes:
     return _SCHEMA_ID.pack(schema_id)
 
 
-def encode_value(row: Sequence[Any], schema_id: int, schema: Schema, row_format: RowFormat) -> bytes:
+def encode_value(row: Sequence[object], schema_id: int, schema: Schema, row_format: RowFormat) -> bytes:
     """Encode one row, given as logical values (`codec.rows.values`)."""
     return schema_id_prefix(schema_id) + _ENCODE[row_format](row, schema.data_types)
 
 
-def encode_values(batch: Any, schema_id: int, schema: Schema, row_format: RowFormat) -> Any:
+def encode_values(batch: pa.RecordBatch, schema_id: int, schema: Schema, row_format: RowFormat) -> pa.Array:
     """Encode all rows of a record batch as a binary array; columns are matched by position."""
     components = row_components(batch, schema.data_types, row_format)
     prefix = np.frombuffer(schema_id_prefix(schema_id) * batch.num_rows, np.int16)
@@ -88,7 +88,7 @@ class ValueReader:
         schema, mapping = self._schema(schema_id)
         return map_values(self._decode(byte_view(value)[SCHEMA_ID_BYTES:], schema.data_types), mapping)
 
-    def columns(self, values: Any, wanted: Collection[int] | None = None) -> list[Any]:
+    def columns(self, values: pa.Array, wanted: Collection[int] | None = None) -> list[pa.Array]:
         """Decode a binary array of values to Arrow columns. Columns whose position is not `wanted` may be all null."""
         count = len(values)
         if not count:
@@ -106,7 +106,7 @@ class ValueReader:
         if (ids == first).all():
             return self._group(view, starts, ends, first, wanted)
         order: list[Int64s] = []
-        groups: list[list[Any]] = []
+        groups: list[list[pa.Array]] = []
         for schema_id in np.unique(ids).tolist():
             members = np.flatnonzero(ids == schema_id)
             order.append(members)
@@ -116,7 +116,7 @@ class ValueReader:
 
     def _group(
         self, view: memoryview, starts: Int64s, ends: Int64s, schema_id: int, wanted: Collection[int] | None
-    ) -> list[Any]:
+    ) -> list[pa.Array]:
         schema, mapping = self._schema(schema_id)
         if wanted is not None and mapping is not None:
             wanted = {mapping[position] for position in wanted}

@@ -47,8 +47,8 @@ def encode_statistics(batch: pa.RecordBatch, columns: Sequence[int]) -> bytes:
     """Encode the statistics block of the columns at these positions, in this order."""
     types: list[DataType] = []
     null_counts: list[int] = []
-    minima: list[Any] = []
-    maxima: list[Any] = []
+    minima: list[object] = []
+    maxima: list[object] = []
     for position in columns:
         array = batch.column(position)
         data_type = from_arrow_type(array.type)
@@ -71,7 +71,7 @@ def encode_statistics(batch: pa.RecordBatch, columns: Sequence[int]) -> bytes:
     return b"".join(parts)
 
 
-def _bounds(array: pa.Array, data_type: DataType) -> tuple[Any, Any]:
+def _bounds(array: pa.Array, data_type: DataType) -> tuple[object, object]:
     if array.null_count == len(array):
         return None, None
     if data_type.root in ("FLOAT", "DOUBLE"):
@@ -94,7 +94,7 @@ def _float_bounds(values: np.ndarray[Any, Any]) -> tuple[float, float]:
     return minimum, maximum if len(numbers) == len(values) else math.nan
 
 
-def _plain_value(scalar: pa.Scalar) -> Any:
+def _plain_value(scalar: pa.Scalar) -> object:
     return scalar.as_py()
 
 
@@ -123,7 +123,7 @@ def _unscaled(scalar: pa.Scalar) -> int:
     return -magnitude if sign else magnitude
 
 
-_TO_LOGICAL: dict[str, Callable[[pa.Scalar], Any]] = {
+_TO_LOGICAL: dict[str, Callable[[pa.Scalar], object]] = {
     "DATE": _days,
     "TIME_WITHOUT_TIME_ZONE": _millis_of_day,
     "TIMESTAMP_WITHOUT_TIME_ZONE": _millis_and_nanos,

@@ -13,7 +13,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from itertools import chain
 from struct import Struct
-from typing import Any
+from typing import TYPE_CHECKING
 
 from fluss.codec.batches.kv_values import SCHEMA_ID_BYTES
 from fluss.codec.batches.log_batch import CorruptBatch, UnknownMagic
@@ -21,6 +21,9 @@ from fluss.codec.batches.record_bounds import LENGTH_BYTES, record_bounds
 from fluss.codec.buffers import ReadableBuffer, byte_view
 from fluss.codec.rows.column_buffers import PaddedSource, gather
 from fluss.codec.rows.values import CorruptRowError
+
+if TYPE_CHECKING:
+    import pyarrow as pa
 
 VALUE_BATCH_HEADER_BYTES = 9
 VALUE_BATCH_MAGIC = 0
@@ -48,7 +51,7 @@ def encode_value_batch(values: Sequence[bytes]) -> bytes:
     return b"".join((header, *chain.from_iterable(zip(lengths, values, strict=True))))
 
 
-def decode_value_batch(buffer: ReadableBuffer) -> Any:
+def decode_value_batch(buffer: ReadableBuffer) -> pa.Array:
     """The values of the batch at the front of `buffer` as a binary array; see `kv_values.ValueReader` for the rows."""
     view = byte_view(buffer)
     if len(view) < VALUE_BATCH_HEADER_BYTES:

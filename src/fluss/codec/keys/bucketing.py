@@ -15,13 +15,16 @@ writer put it. Iceberg, Hudi and Paimon's own keys (multiples of eight bytes) do
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any, Literal, TypeAlias
+from typing import TYPE_CHECKING, Literal, TypeAlias
 
 import numpy as np
 import numpy.typing as npt
 
 from fluss.codec.rows.column_buffers import PaddedSource, binary_parts, null_mask
 from fluss.codec.rows.values import RowValueError
+
+if TYPE_CHECKING:
+    import pyarrow as pa
 
 Tail: TypeAlias = Literal["java", "pyfluss"]
 UInt32s: TypeAlias = npt.NDArray[np.uint32]
@@ -149,7 +152,7 @@ def _finishes(hashes: UInt32s) -> UInt32s:
 class _Keys:
     """The keys of a binary array, with their bytes laid out so that all keys are hashed word by word."""
 
-    def __init__(self, keys: Any, bucket_count: int) -> None:
+    def __init__(self, keys: pa.Array, bucket_count: int) -> None:
         _check_count(bucket_count)
         if null_mask(keys) is not None:
             raise RowValueError(f"a bucket key must not be null, but {keys.null_count} of {len(keys)} are")
@@ -193,7 +196,7 @@ class _Keys:
         return _finishes(hashes ^ self.sizes.astype(np.uint32))
 
 
-def fluss_buckets(keys: Any, bucket_count: int, tail: Tail = "java") -> Int32s:
+def fluss_buckets(keys: pa.Array, bucket_count: int, tail: Tail = "java") -> Int32s:
     """`fluss_bucket` of every key of a binary array."""
     hashes = _Keys(keys, bucket_count).fluss_hashes(tail)
     codes = _finishes(_rotates(_mix_words(hashes), 13) * np.uint32(_M5) + np.uint32(_N) ^ np.uint32(4))
@@ -202,20 +205,20 @@ def fluss_buckets(keys: Any, bucket_count: int, tail: Tail = "java") -> Int32s:
     return (positive % bucket_count).astype(np.int32)
 
 
-def paimon_buckets(keys: Any, bucket_count: int, tail: Tail = "java") -> Int32s:
+def paimon_buckets(keys: pa.Array, bucket_count: int, tail: Tail = "java") -> Int32s:
     """`paimon_bucket` of every key of a binary array."""
     hashes = _Keys(keys, bucket_count).fluss_hashes(tail).view(np.int32).astype(np.int64)
     return (np.abs(hashes) % bucket_count).astype(np.int32)
 
 
-def iceberg_buckets(keys: Any, bucket_count: int, tail: Tail = "java") -> Int32s:
+def iceberg_buckets(keys: pa.Array, bucket_count: int, tail: Tail = "java") -> Int32s:
     """`iceberg_bucket` of every key of a binary array."""
     hashes = _Keys(keys, bucket_count).murmur3_hashes() & np.uint32(0x7FFFFFFF)
     buckets: Int32s = (hashes % np.uint32(bucket_count)).astype(np.int32)
     return buckets
 
 
-def hudi_buckets(keys: Any, bucket_count: int, tail: Tail = "java") -> Int32s:
+def hudi_buckets(keys: pa.Array, bucket_count: int, tail: Tail = "java") -> Int32s:
     """`hudi_bucket` of every key of a binary array."""
     parts = _Keys(keys, bucket_count)
     if (parts.sizes != _HUDI_KEY_BYTES).any():
@@ -234,7 +237,7 @@ BUCKET_OF_LAKE_FORMAT: dict[str | None, Callable[[bytes, int, Tail], int]] = {
     "iceberg": iceberg_bucket,
     "hudi": hudi_bucket,
 }
-BUCKETS_OF_LAKE_FORMAT: dict[str | None, Callable[[Any, int, Tail], Int32s]] = {
+BUCKETS_OF_LAKE_FORMAT: dict[str | None, Callable[[pa.Array, int, Tail], Int32s]] = {
     None: fluss_buckets,
     "lance": fluss_buckets,
     "paimon": paimon_buckets,

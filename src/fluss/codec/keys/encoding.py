@@ -121,7 +121,7 @@ def key_plan(
     return KeyPlan(physical, primary_encoding, buckets, bucket_encoding, lake)
 
 
-def encode_key(values: Sequence[Any], types: Sequence[DataType], encoding: KeyEncoding) -> bytes:
+def encode_key(values: Sequence[object], types: Sequence[DataType], encoding: KeyEncoding) -> bytes:
     """Encode one key from its logical values, which are in the order of the key columns."""
     check_key_types(types, encoding)
     if len(values) != len(types):
@@ -141,7 +141,7 @@ def encode_key(values: Sequence[Any], types: Sequence[DataType], encoding: KeyEn
     return bytes(out)
 
 
-def decode_compacted_key(key: bytes | memoryview, types: Sequence[DataType]) -> list[Any]:
+def decode_compacted_key(key: bytes | memoryview, types: Sequence[DataType]) -> list[object]:
     """Decode a COMPACTED key to its logical values; CorruptRowError unless the bytes are exactly one key."""
     view, position, values = memoryview(key).cast("B"), 0, []
     for data_type in types:
@@ -152,7 +152,7 @@ def decode_compacted_key(key: bytes | memoryview, types: Sequence[DataType]) -> 
     return values
 
 
-def encode_keys(columns: Sequence[Any], types: Sequence[DataType], encoding: KeyEncoding, count: int) -> Any:
+def encode_keys(columns: Sequence[pa.Array], types: Sequence[DataType], encoding: KeyEncoding, count: int) -> pa.Array:
     """Encode the keys of all rows as a binary array; `columns` are Arrow arrays in the order of the key columns.
 
     Hudi keys are hashes of values printed as strings, so they are made row by row.
@@ -177,7 +177,7 @@ def encode_keys(columns: Sequence[Any], types: Sequence[DataType], encoding: Key
     return components[0] if len(components) == 1 else join(components, count)
 
 
-def check_stored_keys(keys: Any) -> None:
+def check_stored_keys(keys: pa.Array) -> None:
     """Raise if a binary array has an empty key, which no store can keep."""
     if pc.any(pc.equal(pc.binary_length(keys), 0)).as_py():
         raise RowValueError(NO_BYTES)
@@ -200,7 +200,7 @@ def check_key_types(types: Sequence[DataType], encoding: KeyEncoding) -> None:
             raise RowValueError(f"{data_type} cannot be a key column with the {encoding.value} key encoding")
 
 
-def _iceberg_key(value: Any, data_type: DataType) -> bytes:
+def _iceberg_key(value: object, data_type: DataType) -> bytes:
     root = data_type.root
     if root in ("INTEGER", "DATE"):
         return INT64.pack(checked_int(value, data_type, -(2**31), 2**31 - 1))
@@ -219,7 +219,7 @@ def _iceberg_key(value: Any, data_type: DataType) -> bytes:
     return pack_fixed(value, data_type)
 
 
-def _iceberg_keys(column: Any, data_type: DataType) -> Any:
+def _iceberg_keys(column: pa.Array, data_type: DataType) -> pa.Array:
     root = data_type.root
     column = as_column(column, data_type)
     if root == "TIMESTAMP_WITHOUT_TIME_ZONE":
@@ -237,7 +237,7 @@ def _iceberg_keys(column: Any, data_type: DataType) -> Any:
     return fixed_size(from_fixed(column, data_type))
 
 
-def _hudi_key(values: Sequence[Any], types: Sequence[DataType]) -> bytes:
+def _hudi_key(values: Sequence[object], types: Sequence[DataType]) -> bytes:
     """Java's `hashCode` of the list of the values as strings, big-endian, as in Hudi's own bucket index."""
     composite = len(types) > 1
     list_hash = 1

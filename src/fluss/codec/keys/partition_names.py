@@ -104,7 +104,7 @@ def partition_name(values: Sequence[Any], types: Sequence[DataType]) -> str:
     return SEPARATOR.join(map(partition_value_text, values, types))
 
 
-def partition_names(columns: Sequence[Any], types: Sequence[DataType]) -> Any:
+def partition_names(columns: Sequence[pa.Array], types: Sequence[DataType]) -> pa.Array:
     """The names of the partitions of all rows, as an Arrow string array; each distinct value is printed once."""
     if not types or len(columns) != len(types):
         raise RowValueError(f"the table has {len(types)} partition keys, got {len(columns)} columns")

@@ -14,7 +14,6 @@ import datetime
 import math
 import re
 from collections.abc import Callable, Mapping
-from typing import Any
 
 from fluss.codec.rows.values import TEXT_ROOTS
 from fluss.model.types import DataType
@@ -27,7 +26,7 @@ _FLOAT_NAMES = {"NaN": math.nan, "Inf": math.inf, "-Inf": -math.inf}
 _NANOS_PER_MILLISECOND = 1_000_000
 
 
-def partition_value(text: str, data_type: DataType) -> Any:
+def partition_value(text: str, data_type: DataType) -> object:
     """Parse a string to a value in logical form (`codec.rows.values`); ValueError if it is not one of the type."""
     root = data_type.root
     if root in TEXT_ROOTS:
@@ -88,7 +87,7 @@ def _numbers(pattern: re.Pattern[str], text: str) -> list[int]:
     return [int(group) for group in match.groups()]
 
 
-_READERS: Mapping[str, Callable[[str], Any]] = {
+_READERS: Mapping[str, Callable[[str], object]] = {
     "BOOLEAN": _boolean,
     **dict.fromkeys(("TINYINT", "SMALLINT", "INTEGER", "BIGINT"), _integer),
     **dict.fromkeys(("BINARY", "BYTES"), bytes.fromhex),

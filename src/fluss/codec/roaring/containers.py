@@ -15,17 +15,23 @@ united word by word, all others as sorted arrays of numbers.
 from __future__ import annotations
 
 import struct
-from typing import Any
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 import numpy as np
 
 from fluss.errors import ErrorCode, FlussError
+
+if TYPE_CHECKING:
+    import numpy.typing as npt
+
+    from fluss.codec.rows.varint import Int64s, UInt64s
 
 RUN, BITMAP, ARRAY = 0, 1, 2  # as numbered in the 64-bit form
 MAX_ARRAY_NUMBERS = 4096
 CONTAINER_NUMBERS = 1 << 16
 BITMAP_BYTES = CONTAINER_NUMBERS // 8
 _U16 = struct.Struct("<H")
+UInt16s: TypeAlias = "npt.NDArray[np.uint16]"
 _NUMBERS = np.dtype("<u2")
 _WORDS = np.dtype("<u8")
 
@@ -73,7 +79,7 @@ class Container:
         return self.count
 
     @property
-    def numbers(self) -> Any:
+    def numbers(self) -> UInt16s:
         """The numbers as a sorted array."""
         if self.form == ARRAY:
             return np.frombuffer(self.data, _NUMBERS)
@@ -83,9 +89,10 @@ class Container:
         starts, lasts = _starts_and_lasts(self.data[2:])
         lengths = lasts - starts + 1
         offsets = np.arange(self.count) - np.repeat(np.cumsum(lengths) - lengths, lengths)
-        return (np.repeat(starts, lengths) + offsets).astype(_NUMBERS)
+        numbers: UInt16s = (np.repeat(starts, lengths) + offsets).astype(_NUMBERS)
+        return numbers
 
-    def words(self) -> Any:
+    def words(self) -> UInt64s:
         """The numbers as the bits of 1024 words."""
         if self.form == BITMAP:
             return np.frombuffer(self.data, _WORDS)
@@ -122,9 +129,10 @@ def read_container(form: int, count: int, cursor: Cursor) -> Container:
     raise broken(f"unknown container type {form}")
 
 
-def container_of(numbers: Any) -> Container:
+def container_of(numbers: npt.ArrayLike) -> Container:
     """A container of sorted numbers, in the form that it has in Java after adding them one by one."""
-    return _in_form(ARRAY if len(numbers) <= MAX_ARRAY_NUMBERS else BITMAP, np.asarray(numbers, _NUMBERS))
+    array = np.asarray(numbers, _NUMBERS)
+    return _in_form(ARRAY if len(array) <= MAX_ARRAY_NUMBERS else BITMAP, array)
 
 
 def union(one: Container, other: Container) -> Container:
@@ -155,7 +163,7 @@ def optimised(container: Container) -> Container:
     return container_of(container.numbers)
 
 
-def _in_form(form: int, numbers: Any) -> Container:
+def _in_form(form: int, numbers: UInt16s) -> Container:
     run_count = _count_runs(numbers)
     if form == ARRAY:
         return Container(ARRAY, len(numbers), run_count, numbers.tobytes())
@@ -172,7 +180,7 @@ def _in_form(form: int, numbers: Any) -> Container:
     return Container(RUN, len(numbers), run_count, _U16.pack(run_count) + pairs.tobytes())
 
 
-def _of_words(words: Any) -> Container:
+def _of_words(words: UInt64s) -> Container:
     """A bitmap container of 1024 words. Its runs are counted: one begins at each set bit after an unset one."""
     before = words << np.uint64(1)
     before[1:] |= words[:-1] >> np.uint64(63)
@@ -180,11 +188,11 @@ def _of_words(words: Any) -> Container:
     return Container(BITMAP, int(np.bitwise_count(words).sum()), run_count, words.tobytes())
 
 
-def _count_runs(numbers: Any) -> int:
+def _count_runs(numbers: UInt16s) -> int:
     return int(np.count_nonzero(np.diff(numbers.astype(np.int32)) != 1)) + 1 if len(numbers) else 0
 
 
-def _starts_and_lasts(data: bytes) -> tuple[Any, Any]:
+def _starts_and_lasts(data: bytes) -> tuple[Int64s, Int64s]:
     """The first and the last number of every run."""
     pairs = np.frombuffer(data, _NUMBERS).reshape(-1, 2).astype(np.int64)
     return pairs[:, 0], pairs[:, 0] + pairs[:, 1]

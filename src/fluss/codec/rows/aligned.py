@@ -27,7 +27,7 @@ def aligned_header_bytes(column_count: int) -> int:
     return (column_count + HEADER_BITS + 63) // 64 * 8
 
 
-def encode_aligned_row(values: Sequence[Any], types: Sequence[DataType]) -> bytes:
+def encode_aligned_row(values: Sequence[object], types: Sequence[DataType]) -> bytes:
     """Encode an ALIGNED row from logical values (`codec.rows.values`), where None is null."""
     if len(values) != len(types):
         raise RowValueError(f"the row has {len(types)} columns, got {len(values)} values")
@@ -45,7 +45,7 @@ def encode_aligned_row(values: Sequence[Any], types: Sequence[DataType]) -> byte
     return bytes(fixed + writer.variable)
 
 
-def decode_aligned_row(buffer: bytes | bytearray | memoryview, types: Sequence[DataType]) -> list[Any]:
+def decode_aligned_row(buffer: bytes | bytearray | memoryview, types: Sequence[DataType]) -> list[object]:
     """Decode an ALIGNED row to logical values (`codec.rows.values`); CorruptRowError if the bytes are invalid."""
     block = memoryview(buffer).cast("B")
     header = aligned_header_bytes(len(types))

@@ -70,7 +70,7 @@ class SlotWriter:
         self._variable_start = variable_start
         self._encode_row = encode_row
 
-    def slot(self, value: Any, data_type: DataType) -> bytes:
+    def slot(self, value: object, data_type: DataType) -> bytes:
         """The slot of a value that is not null, in the width of its type; longer content goes to the variable part."""
         root = data_type.root
         if root in FIXED_STRUCTS:
@@ -99,7 +99,7 @@ class SlotWriter:
         self.variable += content.ljust(round_up_to_8(len(content)), b"\0")
         return UINT32_PAIR.pack(low_word, offset)
 
-    def _nested(self, value: Any, data_type: DataType) -> bytes:
+    def _nested(self, value: object, data_type: DataType) -> bytes:
         if isinstance(data_type, ArrayType):
             return encode_array(value, data_type, self._encode_row)
         if isinstance(data_type, MapType):
@@ -147,7 +147,7 @@ class SlotReader:
             raise CorruptRowError("the slots of a block point to more bytes than the block has")
         return self._block[offset : offset + length]
 
-    def _nested(self, content: memoryview, data_type: DataType) -> Any:
+    def _nested(self, content: memoryview, data_type: DataType) -> object:
         if isinstance(data_type, ArrayType):
             return decode_array(content, data_type, self._decode_row)
         if isinstance(data_type, MapType):
@@ -161,17 +161,17 @@ def array_header_bytes(count: int) -> int:
     return COUNT_BYTES + 4 * ((count + 31) // 32)
 
 
-def encode_array(value: Any, data_type: ArrayType, encode_row: EncodeRow) -> bytes:
+def encode_array(value: object, data_type: ArrayType, encode_row: EncodeRow) -> bytes:
     """Encode an ARRAY as a block, whose size is a multiple of eight bytes."""
     return _encode_elements(checked_sequence(value, data_type), data_type.element, data_type, encode_row)
 
 
-def decode_array(block: memoryview, data_type: ArrayType, decode_row: DecodeRow) -> list[Any]:
+def decode_array(block: memoryview, data_type: ArrayType, decode_row: DecodeRow) -> list[object]:
     """Decode an array block to the list of its elements."""
     return _decode_elements(block, data_type.element, decode_row)
 
 
-def encode_map(value: Any, data_type: MapType, encode_row: EncodeRow) -> bytes:
+def encode_map(value: object, data_type: MapType, encode_row: EncodeRow) -> bytes:
     """Encode a MAP as a block: size of the key block, key block, value block. The order of the pairs is kept."""
     pairs = map_pairs(value, data_type)
     keys = _encode_elements([pair[0] for pair in pairs], data_type.key.not_null(), data_type, encode_row)
@@ -179,7 +179,7 @@ def encode_map(value: Any, data_type: MapType, encode_row: EncodeRow) -> bytes:
     return _COUNT.pack(len(keys)) + keys + values
 
 
-def decode_map(block: memoryview, data_type: MapType, decode_row: DecodeRow) -> list[tuple[Any, Any]]:
+def decode_map(block: memoryview, data_type: MapType, decode_row: DecodeRow) -> list[tuple[object, object]]:
     """Decode a map block to the list of its (key, value) pairs."""
     if len(block) < COUNT_BYTES:
         raise CorruptRowError(f"a map block of {len(block)} bytes is too short")
@@ -212,7 +212,7 @@ def _encode_elements(values: Any, element: DataType, owner: DataType, encode_row
     return bytes(fixed + writer.variable)
 
 
-def _decode_elements(block: memoryview, element: DataType, decode_row: DecodeRow) -> list[Any]:
+def _decode_elements(block: memoryview, element: DataType, decode_row: DecodeRow) -> list[object]:
     if len(block) < COUNT_BYTES:
         raise CorruptRowError(f"an array block of {len(block)} bytes is too short")
     (count,) = _COUNT.unpack_from(block)

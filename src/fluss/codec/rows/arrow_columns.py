@@ -8,7 +8,7 @@ type; sub-millisecond digits of TIME are cut off. Arrow inputs of another width 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 import pyarrow as pa
@@ -35,9 +35,14 @@ from fluss.codec.rows.values import (
 from fluss.codec.rows.varint import Bools, Int64s, UInt64s
 from fluss.model.types import BinaryType, DataType, DecimalType, MapType, RowType
 
+if TYPE_CHECKING:
+    import numpy.typing as npt
+
+    from fluss.codec.rows.varint import Numbers
+
 _MILLIS_PER_SECOND = 1000
 _PER_MILLI_OF_UNIT = {"us": 1000, "ns": NANOS_PER_MILLI}
-NUMPY_OF_ROOT: dict[str, Any] = {
+NUMPY_OF_ROOT: dict[str, type[np.generic]] = {
     "BOOLEAN": np.uint8,
     "TINYINT": np.int8,
     "SMALLINT": np.int16,
@@ -50,7 +55,7 @@ NUMPY_OF_ROOT: dict[str, Any] = {
 }
 
 
-def as_column(array: Any, data_type: DataType) -> Any:
+def as_column(array: pa.Array, data_type: DataType) -> pa.Array:
     """Cast an array to the Arrow type of its column, which is not a nested one; a lossy cast is refused."""
     wanted = to_arrow_type(data_type)
     if array.type == wanted:
@@ -63,7 +68,7 @@ def as_column(array: Any, data_type: DataType) -> Any:
         raise RowValueError(f"{data_type} cannot hold Arrow values of type {array.type}: {error}") from None
 
 
-def _stored(array: Any, dtype: Any, per_value: int = 1) -> Any:
+def _stored(array: pa.Array, dtype: npt.DTypeLike, per_value: int = 1) -> Numbers:
     """The values of a fixed-width array as numbers, without those outside of its slice; zero where null."""
     count = len(array) * per_value
     if count == 0:
@@ -77,7 +82,7 @@ def _stored(array: Any, dtype: Any, per_value: int = 1) -> Any:
     return values
 
 
-def from_fixed(array: Any, data_type: DataType) -> Any:
+def from_fixed(array: pa.Array, data_type: DataType) -> Numbers:
     """The numbers of a fixed-width column, in the width of its type; TIME as int32 milliseconds."""
     if data_type.root == "BOOLEAN":
         return _stored(array.cast(pa.uint8()), np.uint8)
@@ -89,7 +94,7 @@ def from_fixed(array: Any, data_type: DataType) -> Any:
     return (_stored(array, np.int64) // _PER_MILLI_OF_UNIT[array.type.unit]).astype(np.int32)
 
 
-def to_fixed(values: Any, data_type: DataType, nulls: Bools | None) -> Any:
+def to_fixed(values: Numbers, data_type: DataType, nulls: Bools | None) -> pa.Array:
     """The Arrow array for numbers in the form that `from_fixed` returns."""
     arrow_type = to_arrow_type(data_type)
     if nulls is not None:
@@ -111,12 +116,12 @@ def to_fixed(values: Any, data_type: DataType, nulls: Bools | None) -> Any:
     return _primitive(values, arrow_type, nulls)
 
 
-def _primitive(values: Any, arrow_type: Any, nulls: Bools | None) -> Any:
+def _primitive(values: Numbers, arrow_type: pa.DataType, nulls: Bools | None) -> pa.Array:
     buffers = [validity_buffer(nulls), pa.py_buffer(np.ascontiguousarray(values))]
     return pa.Array.from_buffers(arrow_type, len(values), buffers)
 
 
-def from_timestamps(array: Any) -> tuple[Int64s, Int64s]:
+def from_timestamps(array: pa.Array) -> tuple[Int64s, Int64s]:
     """The milliseconds since 1970, rounded down, and the nanoseconds within the millisecond."""
     values, unit = _stored(array, np.int64), array.type.unit
     if unit == "ms":
@@ -131,7 +136,7 @@ def from_timestamps(array: Any) -> tuple[Int64s, Int64s]:
     return millis, (values - millis * per_milli) * (NANOS_PER_MILLI // per_milli)
 
 
-def to_timestamps(millis: Int64s, nanos: Int64s, data_type: DataType, nulls: Bools | None) -> Any:
+def to_timestamps(millis: Int64s, nanos: Int64s, data_type: DataType, nulls: Bools | None) -> pa.Array:
     """The Arrow array for milliseconds and nanoseconds; times out of range of its unit are refused."""
     wrong = (nanos < 0) | (nanos >= NANOS_PER_MILLI)
     if wrong.any():
@@ -156,21 +161,21 @@ def to_timestamps(millis: Int64s, nanos: Int64s, data_type: DataType, nulls: Boo
     return _primitive(values, arrow_type, nulls)
 
 
-def from_unscaled(array: Any, data_type: DataType) -> Int64s:
+def from_unscaled(array: pa.Array, data_type: DataType) -> Int64s:
     """The unscaled int64 numbers of a DECIMAL column of at most 18 digits."""
     low, high = from_wide_unscaled(array)
     _check_digits(low, high, data_type, RowValueError)
     return low.view(np.int64)
 
 
-def to_unscaled(values: Int64s, data_type: DataType, nulls: Bools | None) -> Any:
+def to_unscaled(values: Int64s, data_type: DataType, nulls: Bools | None) -> pa.Array:
     """The Arrow array of a DECIMAL column, from unscaled int64 numbers."""
     if nulls is not None:
         values[nulls] = 0
     return to_wide_unscaled(values.view(np.uint64), values >> 63, data_type, nulls)
 
 
-def from_big_unscaled(array: Any, data_type: DataType) -> Any:
+def from_big_unscaled(array: pa.Array, data_type: DataType) -> pa.Array:
     """The unscaled numbers in the fewest big-endian bytes, as a binary array with the nulls of the column."""
     low, high = from_wide_unscaled(array)
     _check_digits(low, high, data_type, RowValueError)
@@ -189,7 +194,7 @@ def from_big_unscaled(array: Any, data_type: DataType) -> Any:
 
 def to_big_unscaled(
     source: PaddedSource, starts: Int64s, sizes: Int64s, data_type: DataType, nulls: Bools | None
-) -> Any:
+) -> pa.Array:
     """The Arrow array of a DECIMAL column, from big-endian numbers in `source`."""
     wrong = (sizes < 1) | (sizes > MAX_DECIMAL_BYTES)
     if nulls is not None:
@@ -207,13 +212,13 @@ def to_big_unscaled(
     return to_wide_unscaled(halves[:, 1].copy(), halves[:, 0].copy().view(np.int64), data_type, nulls)
 
 
-def from_wide_unscaled(array: Any) -> tuple[UInt64s, Int64s]:
+def from_wide_unscaled(array: pa.Array) -> tuple[UInt64s, Int64s]:
     """The low and the high halves of the unscaled 128-bit numbers of a DECIMAL column."""
     pairs = _stored(array, np.uint64, 2).reshape(len(array), 2)
     return pairs[:, 0].copy(), pairs[:, 1].copy().view(np.int64)
 
 
-def to_wide_unscaled(low: UInt64s, high: Int64s, data_type: DataType, nulls: Bools | None) -> Any:
+def to_wide_unscaled(low: UInt64s, high: Int64s, data_type: DataType, nulls: Bools | None) -> pa.Array:
     """The Arrow array of a DECIMAL column, from the halves of unscaled 128-bit numbers."""
     _check_digits(low, high, data_type, CorruptRowError)
     pairs = np.empty((len(low), 2), np.uint64)
@@ -236,14 +241,16 @@ def _check_digits(low: UInt64s, high: Int64s, data_type: DataType, error: type[V
         raise error(f"{data_type} of row {first_row(wrong)} holds a number of more than {data_type.precision} digits")
 
 
-def from_content(array: Any, data_type: DataType) -> Any:
+def from_content(array: pa.Array, data_type: DataType) -> pa.Array:
     """The values of a CHAR, STRING, BINARY or BYTES column as a binary array, with the nulls of the column."""
     if isinstance(data_type, BinaryType):
         return array.cast(pa.binary())
     return array.view(pa.binary()) if data_type.root in TEXT_ROOTS else array
 
 
-def to_content(source: PaddedSource, starts: Int64s, sizes: Int64s, data_type: DataType, nulls: Bools | None) -> Any:
+def to_content(
+    source: PaddedSource, starts: Int64s, sizes: Int64s, data_type: DataType, nulls: Bools | None
+) -> pa.Array:
     """A CHAR, STRING, BINARY or BYTES column from slices of `source`. Strings must be UTF-8; BINARY(n) gets n bytes."""
     if isinstance(data_type, BinaryType):
         return _fixed_size_binary(source, starts, sizes, data_type, nulls)
@@ -258,7 +265,7 @@ def to_content(source: PaddedSource, starts: Int64s, sizes: Int64s, data_type: D
 
 def _fixed_size_binary(
     source: PaddedSource, starts: Int64s, sizes: Int64s, data_type: BinaryType, nulls: Bools | None
-) -> Any:
+) -> pa.Array:
     count, width = len(starts), data_type.length
     if count * width > MAX_SOURCE_BYTES:
         raise RowValueError(f"{count} values of {data_type} exceed {MAX_SOURCE_BYTES} bytes; decode fewer rows")
@@ -271,13 +278,13 @@ def _fixed_size_binary(
     return pa.Array.from_buffers(pa.binary(width), count, [validity_buffer(nulls), pa.py_buffer(out)])
 
 
-def list_array(data_type: DataType, offsets: Int64s, values: Any) -> Any:
+def list_array(data_type: DataType, offsets: Int64s, values: pa.Array) -> pa.Array:
     """The Arrow array of an ARRAY column, from its offsets and flattened elements."""
     buffers = [None, pa.py_buffer(offsets.astype(np.int32))]
     return pa.Array.from_buffers(to_arrow_type(data_type), len(offsets) - 1, buffers, children=[values])
 
 
-def map_array(data_type: MapType, offsets: Int64s, keys: Any, values: Any) -> Any:
+def map_array(data_type: MapType, offsets: Int64s, keys: pa.Array, values: pa.Array) -> pa.Array:
     """The Arrow array of a MAP column, from its offsets and flattened keys and values."""
     # Reading the null count makes Arrow compute it: pyarrow before 26 aborts the process if it is not computed yet.
     if keys.null_count:
@@ -288,6 +295,6 @@ def map_array(data_type: MapType, offsets: Int64s, keys: Any, values: Any) -> An
     return list_array(data_type, offsets, entries)
 
 
-def struct_array(data_type: RowType, count: int, children: Sequence[Any]) -> Any:
+def struct_array(data_type: RowType, count: int, children: Sequence[pa.Array]) -> pa.Array:
     """The Arrow array of a ROW column, from the columns of its fields."""
     return pa.Array.from_buffers(to_arrow_type(data_type), count, [None], children=list(children))

@@ -40,7 +40,7 @@ from fluss.codec.rows.varint import MASK64
 from fluss.model.types import ArrayType, BinaryType, DataType, MapType, RowType
 
 
-def column_to_values(array: Any, data_type: DataType) -> list[Any]:
+def column_to_values(array: pa.Array, data_type: DataType) -> list[Any]:
     """Convert an Arrow column to a list of logical values."""
     if data_type.root in NESTED_ROOTS:
         return _nested_values(array, data_type)
@@ -61,7 +61,7 @@ def column_to_values(array: Any, data_type: DataType) -> list[Any]:
     return _with_nulls(values, array)
 
 
-def _with_nulls(values: list[Any], array: Any) -> list[Any]:
+def _with_nulls(values: list[object], array: pa.Array) -> list[object]:
     nulls = null_mask(array)
     if nulls is not None:
         for index in np.flatnonzero(nulls).tolist():
@@ -69,13 +69,13 @@ def _with_nulls(values: list[Any], array: Any) -> list[Any]:
     return values
 
 
-def _nested_values(array: Any, data_type: DataType) -> list[Any]:
+def _nested_values(array: pa.Array, data_type: DataType) -> list[object]:
     if pa.types.is_null(array.type):
         return [None] * len(array)
     nulls = null_mask(array)
     if nulls is not None:
         array = array.filter(pa.array(~nulls))
-    present: list[Any]
+    present: list[object]
     if isinstance(data_type, RowType):
         if not pa.types.is_struct(array.type) or array.type.num_fields != len(data_type.fields):
             raise RowValueError(f"{data_type} cannot hold Arrow values of type {array.type}")
@@ -97,7 +97,7 @@ def _nested_values(array: Any, data_type: DataType) -> list[Any]:
     return [None if is_null else next(following) for is_null in nulls.tolist()]
 
 
-def column_from_values(values: Sequence[Any], data_type: DataType) -> Any:
+def column_from_values(values: Sequence[Any], data_type: DataType) -> pa.Array:
     """Convert logical values to an Arrow column."""
     nulls = any_null(np.array([value is None for value in values], np.bool_))
     root = data_type.root
@@ -129,7 +129,7 @@ def column_from_values(values: Sequence[Any], data_type: DataType) -> Any:
         raise RowValueError(f"{data_type} cannot hold these values: {error}") from None
 
 
-def _nested_column(values: list[Any], data_type: DataType) -> Any:
+def _nested_column(values: list[Any], data_type: DataType) -> pa.Array:
     if isinstance(data_type, RowType):
         fields = data_type.fields
         wrong = next((len(value) for value in values if len(value) != len(fields)), None)

@@ -10,7 +10,7 @@ The entries that the slots of a block point to may have at most as many bytes in
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import Any, TypeAlias
+from typing import TYPE_CHECKING, TypeAlias
 
 import numpy as np
 
@@ -31,7 +31,10 @@ from fluss.codec.rows.values import BYTES_ROOTS, FIXED_STRUCTS, TEXT_ROOTS, TIME
 from fluss.codec.rows.varint import Bools, Int64s
 from fluss.model.types import ArrayType, DataType, MapType, RowType
 
-DecodeRows: TypeAlias = Callable[[PaddedSource, Int64s, Int64s, Sequence[DataType]], list[Any]]
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+DecodeRows: TypeAlias = "Callable[[PaddedSource, Int64s, Int64s, Sequence[DataType]], list[pa.Array]]"
 
 
 def decode_nested(
@@ -41,7 +44,7 @@ def decode_nested(
     data_type: DataType,
     nulls: Bools | None,
     decode_rows: DecodeRows,
-) -> Any:
+) -> pa.Array:
     """Decode the blocks between `starts` and `ends`, which must be inside the source, to a nested Arrow column."""
     if nulls is not None:
         starts, ends = starts[~nulls], ends[~nulls]
@@ -57,7 +60,7 @@ def decode_nested(
     return spread(column, nulls)
 
 
-def _maps(source: PaddedSource, starts: Int64s, ends: Int64s, data_type: MapType, decode_rows: DecodeRows) -> Any:
+def _maps(source: PaddedSource, starts: Int64s, ends: Int64s, data_type: MapType, decode_rows: DecodeRows) -> pa.Array:
     key_starts = advance(starts, COUNT_BYTES, ends, "the size of the keys")
     key_bytes = _int32_at(source, starts)
     if (key_bytes < 0).any():
@@ -77,7 +80,7 @@ def _int32_at(source: PaddedSource, positions: Int64s) -> Int64s:
 
 def _elements(
     source: PaddedSource, starts: Int64s, ends: Int64s, element: DataType, decode_rows: DecodeRows
-) -> tuple[Int64s, Any]:
+) -> tuple[Int64s, pa.Array]:
     """The offsets of the lists, and their elements as one column."""
     advance(starts, COUNT_BYTES, ends, "the element count")
     counts, width = _int32_at(source, starts), slot_width(element)
@@ -114,7 +117,7 @@ class _BlockSlots:
         self._source, self._starts, self._ends = source, starts, ends
         self._offsets, self._block, self._decode_rows = offsets, block, decode_rows
 
-    def column(self, slots: Int64s, element: DataType, nulls: Bools | None) -> Any:
+    def column(self, slots: Int64s, element: DataType, nulls: Bools | None) -> pa.Array:
         """Decode the elements that have these slots to one column."""
         source, root = self._source, element.root
         if root in FIXED_STRUCTS:
@@ -144,7 +147,7 @@ class _BlockSlots:
             return to_big_unscaled(source, positions, sizes, element, nulls)
         return decode_nested(source, positions, positions + sizes, element, nulls, self._decode_rows)
 
-    def _text(self, slots: Int64s, positions: Int64s, low: Int64s, element: DataType, nulls: Bools | None) -> Any:
+    def _text(self, slots: Int64s, positions: Int64s, low: Int64s, element: DataType, nulls: Bools | None) -> pa.Array:
         marks = self._source.data.take(slots + MAX_INLINE_BYTES).astype(np.int64)
         inline = marks >= INLINE_MARK
         if nulls is not None:

@@ -8,7 +8,7 @@ ALIGNED rows (Paimon keys) use the same slots.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import Any, NamedTuple, TypeAlias
+from typing import TYPE_CHECKING, NamedTuple, TypeAlias
 
 import numpy as np
 import pyarrow as pa
@@ -47,24 +47,28 @@ from fluss.codec.rows.values import (
 from fluss.codec.rows.varint import Bools, Bytes, Int64s, UInt64s
 from fluss.model.types import ArrayType, DataType, MapType, RowType
 
-EncodeRows: TypeAlias = Callable[[Sequence[Any], Sequence[DataType], int], Any]
+if TYPE_CHECKING:
+    from fluss.codec.rows.varint import Numbers
+
+EncodeRows: TypeAlias = Callable[[Sequence[pa.Array], Sequence[DataType], int], pa.Array]
 
 
 class Slots(NamedTuple):
     """The slots of a column, their variable entries (whose sizes are multiples of eight), and which are pointers."""
 
-    fixed: Any  # numbers of the width of the type, or words of eight bytes without the offsets of the pointers
-    entries: Any = None  # binary array, empty where there is no entry
+    fixed: Numbers  # numbers of the width of the type, or words of eight bytes without the offsets of the pointers
+    entries: pa.Array | None = None  # binary array, empty where there is no entry
     pointers: Bools | None = None
 
-    def pointing(self, offsets: Int64s) -> Any:
+    def pointing(self, offsets: Int64s) -> Numbers:
         """Return the slots with the offsets of their entries filled in."""
         if self.pointers is None:
             return self.fixed
-        return self.fixed | np.where(self.pointers, offsets, 0).astype(np.uint64) << np.uint64(32)
+        words: Numbers = self.fixed | np.where(self.pointers, offsets, 0).astype(np.uint64) << np.uint64(32)
+        return words
 
 
-def encode_nested(array: Any, data_type: DataType, encode_rows: EncodeRows) -> Any:
+def encode_nested(array: pa.Array, data_type: DataType, encode_rows: EncodeRows) -> pa.Array:
     """Encode an ARRAY, MAP or ROW column as a binary array of blocks, with the nulls of the column."""
     if pa.types.is_null(array.type):
         array = pa.nulls(len(array), to_arrow_type(data_type))
@@ -88,7 +92,7 @@ def encode_nested(array: Any, data_type: DataType, encode_rows: EncodeRows) -> A
     return spread(blocks, nulls)
 
 
-def list_parts(array: Any, data_type: DataType) -> tuple[Int64s, list[Any]]:
+def list_parts(array: pa.Array, data_type: DataType) -> tuple[Int64s, list[pa.Array]]:
     """The number of elements of each row of a list or map column without nulls, and its flattened children."""
     if isinstance(data_type, MapType):
         if not pa.types.is_map(array.type):
@@ -107,7 +111,7 @@ def list_parts(array: Any, data_type: DataType) -> tuple[Int64s, list[Any]]:
     return np.diff(offsets), [child.slice(first, count) for child in children]
 
 
-def _arrays(counts: Int64s, values: Any, element: DataType, encode_rows: EncodeRows) -> Any:
+def _arrays(counts: Int64s, values: pa.Array, element: DataType, encode_rows: EncodeRows) -> pa.Array:
     """The array blocks of lists whose elements are in `values`; `counts` are the numbers of elements."""
     nulls = null_mask(values)
     if nulls is not None and not element.nullable:
@@ -135,7 +139,7 @@ def _arrays(counts: Int64s, values: Any, element: DataType, encode_rows: EncodeR
     return join(components if entries is None else [*components, entries], len(counts))
 
 
-def _null_words(counts: Int64s, offsets: Int64s, nulls: Bools | None) -> Any:
+def _null_words(counts: Int64s, offsets: Int64s, nulls: Bools | None) -> pa.Array:
     """The null bits of every list, in words of four bytes."""
     word_offsets = offsets_of((counts + 31) // 32)
     bits = np.zeros(int(word_offsets[-1]) * 32, np.bool_)
@@ -147,7 +151,7 @@ def _null_words(counts: Int64s, offsets: Int64s, nulls: Bools | None) -> Any:
 
 
 def encode_slots(
-    array: Any, data_type: DataType, nulls: Bools | None, encode_rows: EncodeRows, *, canonical_nan: bool
+    array: pa.Array, data_type: DataType, nulls: Bools | None, encode_rows: EncodeRows, *, canonical_nan: bool
 ) -> Slots:
     """Encode a column as slots, which are zero where it is null."""
     root = data_type.root
@@ -172,7 +176,7 @@ def encode_slots(
     return _text_slots(from_content(array, data_type), nulls)
 
 
-def _pointers(content: Any, nulls: Bools | None, reserved_bytes: int | None = None) -> Slots:
+def _pointers(content: pa.Array, nulls: Bools | None, reserved_bytes: int | None = None) -> Slots:
     """Pointer slots for every row that is not null; entries are padded to eight bytes or to `reserved_bytes`."""
     sizes = sizes_of(content)
     room = (sizes + 7) & ~7 if reserved_bytes is None else np.full(len(sizes), reserved_bytes)
@@ -181,7 +185,7 @@ def _pointers(content: Any, nulls: Bools | None, reserved_bytes: int | None = No
     return Slots(sizes.astype(np.uint64), join([content, padding], len(sizes)), pointers)
 
 
-def _text_slots(content: Any, nulls: Bools | None) -> Slots:
+def _text_slots(content: pa.Array, nulls: Bools | None) -> Slots:
     sizes = sizes_of(content)
     pointers = sizes > MAX_INLINE_BYTES
     data, offsets = binary_parts(content)
@@ -197,12 +201,12 @@ def _text_slots(content: Any, nulls: Bools | None) -> Slots:
     return Slots(words, join([long, padding], len(sizes)), pointers)
 
 
-def encode_aligned_columns(columns: Sequence[Any], types: Sequence[DataType], count: int) -> Any:
+def encode_aligned_columns(columns: Sequence[pa.Array], types: Sequence[DataType], count: int) -> pa.Array:
     """Encode scalar columns as a binary array of ALIGNED rows; nested types are refused."""
     header = aligned_header_bytes(len(types))
     fixed: Bytes = np.zeros((count, header + SLOT_BYTES * len(types)), np.uint8)
     next_offset = np.full(count, fixed.shape[1], np.int64)
-    entries: list[Any] = []
+    entries: list[pa.Array] = []
     for index, (column, data_type) in enumerate(zip(columns, types, strict=True)):
         if data_type.root in NESTED_ROOTS:
             raise RowValueError(f"an ALIGNED row cannot hold a column of type {data_type}")

@@ -8,7 +8,7 @@ concatenated, with int32 offsets, as in an Arrow binary array.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pyarrow as pa
@@ -17,6 +17,9 @@ import pyarrow.compute as pc
 from fluss.codec.buffers import ReadableBuffer, byte_view
 from fluss.codec.rows.values import CorruptRowError, RowValueError
 from fluss.codec.rows.varint import Bools, Bytes, Int64s, UInt64s, varint_bytes
+
+if TYPE_CHECKING:
+    from fluss.codec.rows.varint import Numbers
 
 # Two words of eight bytes may be loaded even at the last position.
 _SPARE_BYTES = 24
@@ -41,7 +44,7 @@ class PaddedSource:
         self.size = len(view)
         self.data: Bytes = np.zeros(self.size + _SPARE_BYTES, np.uint8)
         self.data[: self.size] = np.frombuffer(view, np.uint8)
-        words: Any = np.ndarray((self.size + _SPARE_BYTES - 7,), "<u8", self.data, strides=(1,))
+        words: UInt64s = np.ndarray((self.size + _SPARE_BYTES - 7,), "<u8", self.data, strides=(1,))
         self.words: UInt64s = words
 
 
@@ -59,12 +62,12 @@ def advance(cursors: Int64s, sizes: Int64s | int, ends: Int64s, what: object) ->
     return moved
 
 
-def validity_buffer(nulls: Bools | None) -> Any:
+def validity_buffer(nulls: Bools | None) -> pa.Buffer | None:
     """Arrow's validity bitmap for a null mask; None when there are no nulls."""
     return None if nulls is None else pa.py_buffer(np.packbits(~nulls, bitorder="little"))
 
 
-def null_mask(array: Any) -> Bools | None:
+def null_mask(array: pa.Array) -> Bools | None:
     """The null mask of an Arrow array; None if it has no nulls, for which all callers have a faster way."""
     if array.null_count == 0:
         return None
@@ -84,7 +87,7 @@ def offsets_of(sizes: Int64s) -> Int64s:
     return offsets
 
 
-def ragged(data: Any, offsets: Int64s, nulls: Bools | None = None) -> Any:
+def ragged(data: Numbers, offsets: Int64s, nulls: Bools | None = None) -> pa.Array:
     """An Arrow binary array of the byte strings between `offsets` in `data`, which is not copied."""
     if len(offsets) and offsets[-1] > MAX_SOURCE_BYTES:
         raise RowValueError(f"at most {MAX_SOURCE_BYTES} bytes can be encoded at once, got {int(offsets[-1])}")
@@ -92,26 +95,26 @@ def ragged(data: Any, offsets: Int64s, nulls: Bools | None = None) -> Any:
     return pa.Array.from_buffers(pa.binary(), len(offsets) - 1, buffers)
 
 
-def fixed_size(matrix: Any, nulls: Bools | None = None) -> Any:
+def fixed_size(matrix: Numbers, nulls: Bools | None = None) -> pa.Array:
     """A binary array whose values are the rows of a matrix of bytes, or the bytes of an array's numbers."""
     width = matrix.itemsize * (matrix.shape[1] if matrix.ndim == 2 else 1)
     count = len(matrix)
     return ragged(np.ascontiguousarray(matrix), np.arange(count + 1, dtype=np.int64) * width, nulls)
 
 
-def varints(values: UInt64s, nulls: Bools | None) -> Any:
+def varints(values: UInt64s, nulls: Bools | None) -> pa.Array:
     """Encode numbers as a binary array of variable-length integers."""
     data, sizes = varint_bytes(values)
     return ragged(data, offsets_of(sizes), nulls)
 
 
-def zeros(sizes: Int64s) -> Any:
+def zeros(sizes: Int64s) -> pa.Array:
     """A binary array of zero bytes with these sizes, for padding."""
     offsets = offsets_of(sizes)
     return ragged(np.zeros(int(offsets[-1]), np.uint8), offsets)
 
 
-def sizes_of(array: Any) -> Int64s:
+def sizes_of(array: pa.Array) -> Int64s:
     """The sizes in bytes of the values of a binary array, 0 where null."""
     lengths = pc.binary_length(array)
     if lengths.null_count:
@@ -120,7 +123,7 @@ def sizes_of(array: Any) -> Int64s:
     return sizes
 
 
-def total_sizes(components: Sequence[Any], count: int) -> Int64s:
+def total_sizes(components: Sequence[pa.Array], count: int) -> Int64s:
     """The sizes in bytes of the rows that `join` makes of the components."""
     total = np.zeros(count, np.int64)
     for component in components:
@@ -128,7 +131,7 @@ def total_sizes(components: Sequence[Any], count: int) -> Int64s:
     return total
 
 
-def join(components: Sequence[Any], count: int) -> Any:
+def join(components: Sequence[pa.Array], count: int) -> pa.Array:
     """Concatenate binary arrays row by row in one kernel; a null adds nothing."""
     if not components:
         return ragged(np.empty(0, np.uint8), np.zeros(count + 1, np.int64))
@@ -136,10 +139,11 @@ def join(components: Sequence[Any], count: int) -> Any:
         raise RowValueError(f"the rows exceed {MAX_SOURCE_BYTES} bytes in total; encode fewer rows at a time")
     options = pc.JoinOptions(null_handling="replace", null_replacement="")
     arguments = [*components, pa.scalar(b"", pa.binary())]
-    return pc.call_function("binary_join_element_wise", arguments, options)
+    joined: pa.Array = pc.call_function("binary_join_element_wise", arguments, options)
+    return joined
 
 
-def _data_bytes(array: Any) -> int:
+def _data_bytes(array: pa.Array) -> int:
     """An upper bound of the bytes of a binary array's values: nulls may own bytes too."""
     if not len(array):
         return 0
@@ -147,7 +151,7 @@ def _data_bytes(array: Any) -> int:
     return int(last - first)
 
 
-def binary_parts(array: Any) -> tuple[Any, Int64s]:
+def binary_parts(array: pa.Array) -> tuple[Any, Int64s]:
     """The data of a binary array, and the offsets of the values in its slice."""
     if not len(array):
         return np.empty(0, np.uint8), np.zeros(1, np.int64)
@@ -156,7 +160,7 @@ def binary_parts(array: Any) -> tuple[Any, Int64s]:
     return (np.empty(0, np.uint8) if data is None else np.frombuffer(data, np.uint8)), offsets
 
 
-def first_words(array: Any) -> UInt64s:
+def first_words(array: pa.Array) -> UInt64s:
     """The first eight bytes of every value of a binary array without nulls, as numbers with the same sort order."""
     data, offsets = binary_parts(array)
     first, last = int(offsets[0]), int(offsets[-1])
@@ -165,7 +169,7 @@ def first_words(array: Any) -> UInt64s:
     return leading
 
 
-def gather(source: PaddedSource, starts: Int64s, sizes: Int64s, nulls: Bools | None = None) -> Any:
+def gather(source: PaddedSource, starts: Int64s, sizes: Int64s, nulls: Bools | None = None) -> pa.Array:
     """A binary array of slices of `source`. They must be inside it, with size 0 where null.
 
     If the slices are in ascending order, they are taken as every second value of one binary array over the whole
@@ -189,7 +193,7 @@ def gather(source: PaddedSource, starts: Int64s, sizes: Int64s, nulls: Bools | N
     return ragged(source.data.take(index), offsets, nulls)
 
 
-def spread(array: Any, nulls: Bools | None) -> Any:
+def spread(array: pa.Array, nulls: Bools | None) -> pa.Array:
     """Expand an array that has only the rows which are not null to all rows."""
     if nulls is None:
         return array

@@ -44,8 +44,8 @@ class RowFormat(Enum):
 class _Codec(NamedTuple):
     encode_row: EncodeRow
     decode_row: DecodeRow
-    components: Callable[[Sequence[Any], Sequence[DataType], int], list[Any]]
-    decode_columns: Callable[..., list[Any]]
+    components: Callable[[Sequence[pa.Array], Sequence[DataType], int], list[pa.Array]]
+    decode_columns: Callable[..., list[pa.Array]]
 
 
 _CODECS = {
@@ -56,7 +56,7 @@ _CODECS = {
 }
 
 
-def row_components(batch: Any, types: Sequence[DataType], row_format: RowFormat) -> list[Any]:
+def row_components(batch: pa.RecordBatch, types: Sequence[DataType], row_format: RowFormat) -> list[pa.Array]:
     """Binary arrays that `column_buffers.join` concatenates to the rows of the batch.
 
     Callers that add more to each row, such as a length, use it to need only one join.
@@ -68,18 +68,18 @@ def row_components(batch: Any, types: Sequence[DataType], row_format: RowFormat)
     return _CODECS[row_format].components(batch.columns, types, count)
 
 
-def encode_rows(batch: Any, types: Sequence[DataType], row_format: RowFormat) -> Any:
+def encode_rows(batch: pa.RecordBatch, types: Sequence[DataType], row_format: RowFormat) -> pa.Array:
     """Encode the rows of a record batch as a binary array; columns are matched by position."""
     components = row_components(batch, types, row_format)
     return components[0] if len(components) == 1 else join(components, batch.num_rows)
 
 
-def _check_width(batch: Any, types: Sequence[DataType]) -> None:
+def _check_width(batch: pa.RecordBatch, types: Sequence[DataType]) -> None:
     if batch.num_columns != len(types):
         raise RowValueError(f"the table has {len(types)} columns, but the batch has {batch.num_columns}")
 
 
-def _encode_one_by_one(batch: Any, types: Sequence[DataType], row_format: RowFormat) -> Any:
+def _encode_one_by_one(batch: pa.RecordBatch, types: Sequence[DataType], row_format: RowFormat) -> pa.Array:
     encode_row = _CODECS[row_format].encode_row
     columns = [column_to_values(column, data_type) for column, data_type in zip(batch.columns, types, strict=True)]
     rows = zip(*columns, strict=True) if columns else [()] * batch.num_rows
@@ -93,7 +93,7 @@ def decode_rows(
     types: Sequence[DataType],
     row_format: RowFormat,
     wanted: Collection[int] | None = None,
-) -> list[Any]:
+) -> list[pa.Array]:
     """Decode the rows `buffer[starts[i]:ends[i]]` to Arrow columns; CorruptRowError if a row is invalid.
 
     Columns whose position is not `wanted` may be returned as all null, which makes decoding of many rows faster.
@@ -110,7 +110,7 @@ def decode_rows(
     return [column_from_values(column, data_type) for column, data_type in zip(columns, types, strict=True)]
 
 
-def decode_row_array(rows: Any, types: Sequence[DataType], row_format: RowFormat) -> list[Any]:
+def decode_row_array(rows: pa.Array, types: Sequence[DataType], row_format: RowFormat) -> list[pa.Array]:
     """Decode rows, given as a binary array without nulls, to Arrow columns."""
     if rows.null_count:
         raise CorruptRowError(f"a row must not be null, but {rows.null_count} of {len(rows)} are")
@@ -118,6 +118,6 @@ def decode_row_array(rows: Any, types: Sequence[DataType], row_format: RowFormat
     return decode_rows(memoryview(data), offsets[:-1], offsets[1:], types, row_format)
 
 
-def empty_columns(types: Sequence[DataType]) -> list[Any]:
+def empty_columns(types: Sequence[DataType]) -> list[pa.Array]:
     """Arrow columns of these types that have no rows."""
     return [pa.array([], to_arrow_type(data_type)) for data_type in types]

@@ -56,7 +56,7 @@ def encode_compacted_row(values: Sequence[Any], types: Sequence[DataType]) -> by
     return bytes(out)
 
 
-def decode_compacted_row(buffer: bytes | bytearray | memoryview, types: Sequence[DataType]) -> list[Any]:
+def decode_compacted_row(buffer: bytes | bytearray | memoryview, types: Sequence[DataType]) -> list[object]:
     """Decode a COMPACTED row to logical values; CorruptRowError unless the bytes are exactly one row."""
     view = memoryview(buffer).cast("B")
     position = (len(types) + 7) // 8
@@ -76,7 +76,7 @@ def decode_compacted_row(buffer: bytes | bytearray | memoryview, types: Sequence
     return values
 
 
-def write_compacted_field(value: Any, data_type: DataType, out: bytearray) -> None:
+def write_compacted_field(value: object, data_type: DataType, out: bytearray) -> None:
     """Encode a value that is not null as a field, and append its bytes to `out`."""
     root = data_type.root
     if root in VARINT32_ROOTS:
@@ -98,7 +98,7 @@ def write_compacted_field(value: Any, data_type: DataType, out: bytearray) -> No
         out += content
 
 
-def _content(value: Any, data_type: DataType) -> bytes:
+def _content(value: object, data_type: DataType) -> bytes:
     """The content of a variable-length field, without its length."""
     if data_type.root == "DECIMAL":
         return unscaled_to_bytes(checked_unscaled(value, data_type))
@@ -111,7 +111,7 @@ def _content(value: Any, data_type: DataType) -> bytes:
     return text_or_bytes(value, data_type)
 
 
-def read_compacted_field(view: memoryview, position: int, data_type: DataType) -> tuple[Any, int]:
+def read_compacted_field(view: memoryview, position: int, data_type: DataType) -> tuple[object, int]:
     """The value of the field at `position` and the position after it."""
     root = data_type.root
     if root in VARINT32_ROOTS:

@@ -11,7 +11,7 @@ goes past the spare bytes of the source, whatever the bytes are.
 from __future__ import annotations
 
 from collections.abc import Collection, Sequence
-from typing import Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 import pyarrow as pa
@@ -32,6 +32,10 @@ from fluss.codec.rows.indexed import LENGTH_BYTES, indexed_header_bytes, indexed
 from fluss.codec.rows.values import FIXED_STRUCTS, NESTED_ROOTS, TIMESTAMP_ROOTS, CorruptRowError, is_compact
 from fluss.codec.rows.varint import MAX_VARINT32_BYTES, MAX_VARINT64_BYTES, Bools, Int64s, read_varint_column
 from fluss.model.types import CharType, DataType
+
+if TYPE_CHECKING:
+    from fluss.codec.rows.block_decode import DecodeRows
+    from fluss.codec.rows.varint import Numbers, UInt64s
 
 
 def check_rows(source: PaddedSource, starts: Int64s, ends: Int64s) -> None:
@@ -64,11 +68,11 @@ def decode_compacted_columns(
     ends: Int64s,
     types: Sequence[DataType],
     wanted: Collection[int] | None = None,
-) -> list[Any]:
+) -> list[pa.Array]:
     """Decode COMPACTED rows to Arrow columns; columns that are not wanted are skipped and returned as nulls."""
     check_rows(source, starts, ends)
     cursors = advance(starts, (len(types) + 7) // 8, ends, "the null bits")
-    columns: list[Any] = []
+    columns: list[pa.Array] = []
     for index, data_type in enumerate(types):
         nulls = _nulls_of(source, starts, index, data_type)
         if wanted is not None and index not in wanted:
@@ -90,10 +94,10 @@ def _sizes(width: int, nulls: Bools | None) -> Int64s | int:
 
 def _compacted_field(
     source: PaddedSource, cursors: Int64s, ends: Int64s, data_type: DataType, nulls: Bools | None
-) -> tuple[Any, Int64s]:
+) -> tuple[pa.Array, Int64s]:
     root = data_type.root
 
-    def varint(max_bytes: int) -> Any:
+    def varint(max_bytes: int) -> UInt64s:
         nonlocal cursors
         values, sizes = read_varint_column(source.data, source.words, cursors, nulls, max_bytes)
         cursors = advance(cursors, sizes, ends, data_type)
@@ -126,7 +130,7 @@ def _behind_compacted_field(
     """The positions after a field that is not wanted."""
     root = data_type.root
 
-    def behind_varint(max_bytes: int) -> tuple[Any, Int64s]:
+    def behind_varint(max_bytes: int) -> tuple[UInt64s, Int64s]:
         values, sizes = read_varint_column(source.data, source.words, cursors, nulls, max_bytes)
         return values, advance(cursors, sizes, ends, data_type)
 
@@ -142,7 +146,7 @@ def _behind_compacted_field(
     return advance(cursors, lengths.astype(np.uint32).astype(np.int64), ends, data_type)
 
 
-def load_fixed(source: PaddedSource, cursors: Int64s, data_type: DataType) -> Any:
+def load_fixed(source: PaddedSource, cursors: Int64s, data_type: DataType) -> Numbers:
     """The little-endian numbers at the positions `cursors`, in the width of their type."""
     dtype = np.dtype(NUMPY_OF_ROOT[data_type.root])
     if dtype.itemsize == 1:
@@ -151,8 +155,13 @@ def load_fixed(source: PaddedSource, cursors: Int64s, data_type: DataType) -> An
 
 
 def _content(
-    source: PaddedSource, starts: Int64s, sizes: Int64s, data_type: DataType, nulls: Bools | None, decode_rows: Any
-) -> Any:
+    source: PaddedSource,
+    starts: Int64s,
+    sizes: Int64s,
+    data_type: DataType,
+    nulls: Bools | None,
+    decode_rows: DecodeRows,
+) -> pa.Array:
     if data_type.root in NESTED_ROOTS:
         return decode_nested(source, starts, starts + sizes, data_type, nulls, decode_rows)
     if data_type.root == "DECIMAL":
@@ -166,12 +175,12 @@ def decode_indexed_columns(
     ends: Int64s,
     types: Sequence[DataType],
     wanted: Collection[int] | None = None,
-) -> list[Any]:
+) -> list[pa.Array]:
     """Decode INDEXED rows to Arrow columns; columns that are not wanted are returned as nulls."""
     check_rows(source, starts, ends)
     cursors = advance(starts, indexed_header_bytes(types), ends, "the header")
     next_length = starts + (len(types) + 7) // 8
-    columns: list[Any] = []
+    columns: list[pa.Array] = []
     for index, data_type in enumerate(types):
         nulls = _nulls_of(source, starts, index, data_type)
         width = indexed_width(data_type)
@@ -196,7 +205,7 @@ def decode_indexed_columns(
 
 def _indexed_field(
     source: PaddedSource, cursors: Int64s, sizes: Int64s, data_type: DataType, nulls: Bools | None
-) -> Any:
+) -> pa.Array:
     root = data_type.root
     if root in FIXED_STRUCTS:
         return to_fixed(load_fixed(source, cursors, data_type), data_type, nulls)

@@ -8,7 +8,7 @@ components of their own before the join. The order of components is the order of
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -28,18 +28,23 @@ from fluss.codec.rows.values import FIXED_STRUCTS, NESTED_ROOTS, TIMESTAMP_ROOTS
 from fluss.codec.rows.varint import MASK32, Bools, Bytes
 from fluss.model.types import CharType, DataType
 
+if TYPE_CHECKING:
+    import pyarrow as pa
 
-def encode_compacted_columns(columns: Sequence[Any], types: Sequence[DataType], count: int) -> Any:
+    from fluss.codec.rows.block_encode import EncodeRows
+
+
+def encode_compacted_columns(columns: Sequence[pa.Array], types: Sequence[DataType], count: int) -> pa.Array:
     """Encode columns as a binary array of COMPACTED rows."""
     return join(compacted_components(columns, types, count), count)
 
 
-def encode_indexed_columns(columns: Sequence[Any], types: Sequence[DataType], count: int) -> Any:
+def encode_indexed_columns(columns: Sequence[pa.Array], types: Sequence[DataType], count: int) -> pa.Array:
     """Encode columns as a binary array of INDEXED rows."""
     return join(indexed_components(columns, types, count), count)
 
 
-def compacted_components(columns: Sequence[Any], types: Sequence[DataType], count: int) -> list[Any]:
+def compacted_components(columns: Sequence[pa.Array], types: Sequence[DataType], count: int) -> list[pa.Array]:
     """The components of COMPACTED rows: null bits, then the fields."""
     bits, masks = _null_bits(columns, types, count)
     components = [fixed_size(bits)]
@@ -48,7 +53,7 @@ def compacted_components(columns: Sequence[Any], types: Sequence[DataType], coun
     return components
 
 
-def _null_bits(columns: Sequence[Any], types: Sequence[DataType], count: int) -> tuple[Bytes, list[Bools | None]]:
+def _null_bits(columns: Sequence[pa.Array], types: Sequence[DataType], count: int) -> tuple[Bytes, list[Bools | None]]:
     if len(columns) != len(types):
         raise RowValueError(f"a row must have {len(types)} columns, got {len(columns)} Arrow columns")
     bits = np.zeros((count, (len(types) + 7) // 8), np.uint8)
@@ -63,7 +68,7 @@ def _null_bits(columns: Sequence[Any], types: Sequence[DataType], count: int) ->
     return bits, masks
 
 
-def compacted_field(column: Any, data_type: DataType, nulls: Bools | None) -> list[Any]:
+def compacted_field(column: pa.Array, data_type: DataType, nulls: Bools | None) -> list[pa.Array]:
     """The components of one COMPACTED field; without null bits they are also the field of a compacted key."""
     root = data_type.root
     if root not in NESTED_ROOTS:
@@ -84,7 +89,7 @@ def compacted_field(column: Any, data_type: DataType, nulls: Bools | None) -> li
     return [varints(sizes_of(content).view(np.uint64) & np.uint64(MASK32), nulls), content]
 
 
-def _content(column: Any, data_type: DataType, encode_rows: Any) -> Any:
+def _content(column: pa.Array, data_type: DataType, encode_rows: EncodeRows) -> pa.Array:
     """The bytes of variable-length fields, null where the column is null."""
     if data_type.root in NESTED_ROOTS:
         return encode_nested(column, data_type, encode_rows)
@@ -93,14 +98,14 @@ def _content(column: Any, data_type: DataType, encode_rows: Any) -> Any:
     return from_content(column, data_type)
 
 
-def indexed_components(columns: Sequence[Any], types: Sequence[DataType], count: int) -> list[Any]:
+def indexed_components(columns: Sequence[pa.Array], types: Sequence[DataType], count: int) -> list[pa.Array]:
     """The components of INDEXED rows: null bits, packed lengths, then the values."""
     bits, masks = _null_bits(columns, types, count)
     variable = sum(indexed_width(data_type) is None for data_type in types)
     lengths = np.zeros((count, variable), np.int32)
     used = np.zeros(count, np.int64)  # entries of the length list that each row has used so far
     rows = np.arange(count)
-    values: list[Any] = []
+    values: list[pa.Array] = []
     for column, data_type, nulls in zip(columns, types, masks, strict=True):
         fields = _indexed_field(column, data_type, nulls)
         values += fields
@@ -114,7 +119,7 @@ def indexed_components(columns: Sequence[Any], types: Sequence[DataType], count:
     return header + values
 
 
-def _indexed_field(column: Any, data_type: DataType, nulls: Bools | None) -> list[Any]:
+def _indexed_field(column: pa.Array, data_type: DataType, nulls: Bools | None) -> list[pa.Array]:
     root = data_type.root
     if root not in NESTED_ROOTS:
         column = as_column(column, data_type)

@@ -76,7 +76,7 @@ def encode_indexed_row(values: Sequence[Any], types: Sequence[DataType]) -> byte
     return bytes(header + out)
 
 
-def _content(value: Any, data_type: DataType) -> bytes:
+def _content(value: object, data_type: DataType) -> bytes:
     root = data_type.root
     if root in FIXED_STRUCTS:
         return pack_fixed(value, data_type)
@@ -100,7 +100,7 @@ def _content(value: Any, data_type: DataType) -> bytes:
     return content
 
 
-def decode_indexed_row(buffer: bytes | bytearray | memoryview, types: Sequence[DataType]) -> list[Any]:
+def decode_indexed_row(buffer: bytes | bytearray | memoryview, types: Sequence[DataType]) -> list[object]:
     """Decode an INDEXED row to logical values; CorruptRowError unless the bytes are exactly one row."""
     view = memoryview(buffer).cast("B")
     position = indexed_header_bytes(types)

@@ -7,7 +7,6 @@ must not have changed, except that it may have become nullable.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
 
 import pyarrow as pa
 
@@ -36,7 +35,7 @@ def column_mapping(source: Schema, target: Schema) -> tuple[int, ...] | None:
     return mapping
 
 
-def map_values(row: Sequence[Any], mapping: Sequence[int] | None) -> list[Any]:
+def map_values(row: Sequence[object], mapping: Sequence[int] | None) -> list[object]:
     """Reorder one row of logical values to the columns of the newer schema.
 
     >>> map_values(["a", "b"], (1, MISSING, 0))
@@ -47,7 +46,9 @@ def map_values(row: Sequence[Any], mapping: Sequence[int] | None) -> list[Any]:
     return [None if position == MISSING else row[position] for position in mapping]
 
 
-def map_columns(columns: Sequence[Any], mapping: Sequence[int] | None, target: Schema, count: int) -> list[Any]:
+def map_columns(
+    columns: Sequence[pa.Array], mapping: Sequence[int] | None, target: Schema, count: int
+) -> list[pa.Array]:
     """Reorder Arrow columns to those of the newer schema, with nulls for missing ones."""
     if mapping is None:
         return list(columns)

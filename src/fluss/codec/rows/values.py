@@ -16,7 +16,7 @@ from __future__ import annotations
 
 import struct
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any, TypeAlias
+from typing import TypeAlias
 
 from fluss.model.types import DataType, DecimalType, TimestampLtzType, TimestampType
 
@@ -24,8 +24,8 @@ NANOS_PER_MILLI = 1_000_000
 MAX_DECIMAL_BYTES = 16
 MAX_TIME_MILLIS = 86_400_000 - 1
 
-EncodeRow: TypeAlias = Callable[[Sequence[Any], Sequence[DataType]], bytes]
-DecodeRow: TypeAlias = Callable[[memoryview, Sequence[DataType]], list[Any]]
+EncodeRow: TypeAlias = Callable[[Sequence[object], Sequence[DataType]], bytes]
+DecodeRow: TypeAlias = Callable[[memoryview, Sequence[DataType]], list[object]]
 
 
 class RowValueError(ValueError):
@@ -62,7 +62,7 @@ def is_compact(data_type: DataType) -> bool:
     return isinstance(data_type, DecimalType | TimestampType | TimestampLtzType) and data_type.is_compact
 
 
-def pack_fixed(value: Any, data_type: DataType) -> bytes:
+def pack_fixed(value: object, data_type: DataType) -> bytes:
     """Encode a fixed-width value, little-endian, in the width of its type."""
     if (data_type.root == "BOOLEAN") != isinstance(value, bool):
         raise RowValueError(f"{data_type} cannot hold {value!r}")
@@ -72,7 +72,7 @@ def pack_fixed(value: Any, data_type: DataType) -> bytes:
         raise RowValueError(f"{data_type} cannot hold {value!r}: {error}") from None
 
 
-def text_or_bytes(value: Any, data_type: DataType) -> bytes:
+def text_or_bytes(value: object, data_type: DataType) -> bytes:
     """Encode a CHAR, STRING, BINARY or BYTES value as bytes."""
     if data_type.root in TEXT_ROOTS:
         if not isinstance(value, str):
@@ -96,21 +96,21 @@ def from_text_or_bytes(view: memoryview, data_type: DataType) -> str | bytes:
     return bytes(view)
 
 
-def checked_int(value: Any, data_type: DataType, low: int, high: int) -> int:
+def checked_int(value: object, data_type: DataType, low: int, high: int) -> int:
     """Return `value` if it is an int in the range of its type; otherwise, or for a bool, raise RowValueError."""
     if isinstance(value, bool) or not isinstance(value, int) or not low <= value <= high:
         raise RowValueError(f"{data_type} cannot hold {value!r}")
     return value
 
 
-def checked_unscaled(value: Any, data_type: DataType) -> int:
+def checked_unscaled(value: object, data_type: DataType) -> int:
     """Return the unscaled int of a DECIMAL if its digits fit the precision; otherwise raise RowValueError."""
     assert isinstance(data_type, DecimalType)
     limit = 10**data_type.precision - 1
     return checked_int(value, data_type, -limit, limit)
 
 
-def checked_timestamp(value: Any, data_type: DataType) -> tuple[int, int]:
+def checked_timestamp(value: object, data_type: DataType) -> tuple[int, int]:
     """Return the (milliseconds, nanoseconds) pair of a TIMESTAMP or TIMESTAMP_LTZ if it is valid; else raise."""
     if not isinstance(value, tuple) or len(value) != 2:
         raise RowValueError(f"{data_type} cannot hold {value!r}: pass a (milliseconds, nanoseconds) pair")
@@ -150,7 +150,7 @@ def check_precision(unscaled: int, data_type: DataType) -> int:
     return unscaled
 
 
-def map_pairs(value: Any, data_type: DataType) -> Sequence[tuple[Any, Any]]:
+def map_pairs(value: object, data_type: DataType) -> Sequence[tuple[object, object]]:
     """The (key, value) pairs of a MAP given as a mapping or as pairs; order is kept."""
     pairs = list(value.items()) if isinstance(value, Mapping) else value
     if isinstance(pairs, str | bytes) or not isinstance(pairs, Sequence):
@@ -161,7 +161,7 @@ def map_pairs(value: Any, data_type: DataType) -> Sequence[tuple[Any, Any]]:
     return pairs
 
 
-def checked_sequence(value: Any, data_type: DataType) -> Sequence[Any]:
+def checked_sequence(value: object, data_type: DataType) -> Sequence[object]:
     """Return the elements of an ARRAY or the fields of a ROW as a sequence; RowValueError if there is none."""
     if isinstance(value, str | bytes) or not isinstance(value, Sequence):
         raise RowValueError(f"{data_type} cannot hold {value!r}")

@@ -24,6 +24,8 @@ Int64s: TypeAlias = npt.NDArray[np.int64]
 UInt64s: TypeAlias = npt.NDArray[np.uint64]
 Bytes: TypeAlias = npt.NDArray[np.uint8]
 Bools: TypeAlias = npt.NDArray[np.bool_]
+# The type of its elements follows from a column type at run time.
+Numbers: TypeAlias = npt.NDArray[Any]
 
 _U = np.uint64
 _CONTINUE_BITS = _U(0x8080808080808080)
@@ -141,6 +143,6 @@ def varint_bytes(values: UInt64s) -> tuple[Bytes, Int64s]:
     sizes = np.searchsorted(_SIZE_LIMITS, values, side="right").astype(np.int64) + 1
     shifts = np.arange(width, dtype=np.uint64) * _U(7)
     groups: Bytes = (values[:, None] >> shifts).astype(np.uint8) & np.uint8(0x7F)
-    columns: Any = np.arange(width)
+    columns = np.arange(width)
     groups |= (columns < (sizes - 1)[:, None]).astype(np.uint8) << np.uint8(7)
     return groups[columns < sizes[:, None]], sizes

@@ -23,7 +23,7 @@ import threading
 from collections.abc import Awaitable, Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
-from typing import Any
+from typing import TypeVar
 
 import pyarrow as pa
 
@@ -55,12 +55,16 @@ LAKE_TIME_PRECISION = 6
 
 _TIMES = (TimeType, TimestampType, TimestampLtzType)
 
+T = TypeVar("T")
+
 logger = logging.getLogger(__name__)
 
-LiveRead = Callable[[ScanPlan, Sequence[TableBucket]], Awaitable[Any]]
+LiveRead = Callable[[ScanPlan, Sequence[TableBucket]], Awaitable[pa.Table]]
 
 
-async def read_with_lake(table: TableAccess, plan: ScanPlan, options: LakeOptions, read_live: LiveRead) -> Any:
+async def read_with_lake(
+    table: TableAccess, plan: ScanPlan, options: LakeOptions, read_live: LiveRead
+) -> pa.Table | None:
     """Return a `pyarrow.Table`, or None if the lake is not needed. Awaited in the user's event loop.
 
     `read_live` reads the live rows of some buckets of a primary-key table.
@@ -78,12 +82,12 @@ async def read_with_lake(table: TableAccess, plan: ScanPlan, options: LakeOption
     raise AssertionError("the last attempt returns or raises")
 
 
-async def _union(table: TableAccess, plan: ScanPlan, options: LakeOptions) -> Any:
+async def _union(table: TableAccess, plan: ScanPlan, options: LakeOptions) -> pa.Table | None:
     read = _Read(table, plan)
     return await read.in_thread(lambda: read.union(options))
 
 
-async def _live_and_lake(table: TableAccess, plan: ScanPlan, read_live: LiveRead) -> Any:
+async def _live_and_lake(table: TableAccess, plan: ScanPlan, read_live: LiveRead) -> pa.Table | None:
     """Live rows, and rows of partitions that Fluss has dropped. One listing of partitions decides which are live."""
     merged = await _merged_if_faster(table, plan)
     if merged is not None:
@@ -113,7 +117,7 @@ async def _live_and_lake(table: TableAccess, plan: ScanPlan, read_live: LiveRead
     return pa.concat_tables([found, await rest.in_thread(lambda: rest.rows(lake_plan))])
 
 
-async def _merged_if_faster(table: TableAccess, plan: ScanPlan) -> Any:
+async def _merged_if_faster(table: TableAccess, plan: ScanPlan) -> pa.Table | None:
     """The rows of lake and changelog; None if reading the live rows is faster, or the only way."""
     if plan.limit is not None or not _keeps_every_digit(table):
         return None
@@ -149,7 +153,7 @@ class _Read:
         self._schema = Wanted(table, self._columns, plan.predicate).schema
         self._stopped = threading.Event()
 
-    async def in_thread(self, work: Callable[[], Any]) -> Any:
+    async def in_thread(self, work: Callable[[], T]) -> T:
         """Do the work in another thread, which stops soon if the caller is cancelled."""
         try:
             return await asyncio.get_running_loop().run_in_executor(None, work)
@@ -177,7 +181,7 @@ class _Read:
         counts = table.engine.run(table.row_counts(buckets)) if buckets else None
         return 0 if counts is None else sum(counts.values())
 
-    def union_of_most(self, count: int) -> Any:
+    def union_of_most(self, count: int) -> pa.Table | None:
         """All rows, if the lake has most of the `count` rows of the table, else None."""
         plan = plan_union(self._table, predicate=self._plan.predicate)
         if plan is None:
@@ -185,12 +189,12 @@ class _Read:
         changes = sum(split.stop - split.start for split in plan.splits)
         return self.rows(plan) if changes <= count * MAX_TAIL_SHARE else None
 
-    def union(self, options: LakeOptions) -> Any:
+    def union(self, options: LakeOptions) -> pa.Table | None:
         """All rows of a plan of lake and log, or None if the lake is not needed."""
         plan = plan_union(self._table, predicate=self._plan.predicate, options=options)
         return None if plan is None else self.rows(plan)
 
-    def rows(self, plan: UnionPlan) -> Any:
+    def rows(self, plan: UnionPlan) -> pa.Table:
         """The rows of a plan as a table."""
         pieces, log = self._pieces(plan)
         if self._plan.limit is not None:
@@ -212,7 +216,7 @@ class _Read:
         files = [replace(split, files=(file,), start=0, stop=0) for split in plan.splits for file in split.files]
         return files, [split for split in plan.splits if split.log_count]
 
-    def _first_rows(self, pieces: list[UnionSplit], log: list[UnionSplit]) -> Any:
+    def _first_rows(self, pieces: list[UnionSplit], log: list[UnionSplit]) -> pa.Table:
         missing = self._plan.limit or 0
         batches = []
         for source in (*(self._batches(piece) for piece in pieces), self._log_rows(log)):
@@ -223,16 +227,16 @@ class _Read:
                     return pa.Table.from_batches(batches, self._schema)
         return pa.Table.from_batches(batches, self._schema)
 
-    def _collected(self, split: UnionSplit) -> list[Any]:
+    def _collected(self, split: UnionSplit) -> list[pa.RecordBatch]:
         return list(self._batches(split))
 
-    def _batches(self, split: UnionSplit) -> Iterator[Any]:
+    def _batches(self, split: UnionSplit) -> Iterator[pa.RecordBatch]:
         for batch in read_union(self._table, split, self._columns, predicate=self._plan.predicate):
             if self._stopped.is_set():
                 return
             yield batch
 
-    def _log_rows(self, splits: list[UnionSplit]) -> Iterator[Any]:
+    def _log_rows(self, splits: list[UnionSplit]) -> Iterator[pa.RecordBatch]:
         if not splits:
             return
         ranges = {split.bucket(self._table.table_id): (split.start, split.stop) for split in splits}

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -60,12 +60,12 @@ class LakeHistory:
         self.moves: dict[TableBucket, int] = {}
         self._plan(positions, is_everything=everything is not None)
 
-    def batches(self) -> Iterator[Any]:
+    def batches(self) -> Iterator[pa.RecordBatch]:
         """The rows, ordered by offset within each bucket."""
         for part in self._parts:
             yield from self._wanted.apply(self._rows(part))
 
-    def collected(self) -> list[Any]:
+    def collected(self) -> list[pa.RecordBatch]:
         """All rows, as a list of batches."""
         return list(self.batches())
 
@@ -135,7 +135,7 @@ class LakeHistory:
 
     # ---- rows ----
 
-    def _rows(self, part: _Part) -> Iterator[Any]:
+    def _rows(self, part: _Part) -> Iterator[pa.RecordBatch]:
         with import_lock:
             from fluss.lake.tables.interface.format import OFFSET_COLUMN, TIMESTAMP_COLUMN
 
@@ -162,7 +162,7 @@ def collect_history(
     plan: ScanPlan,
     positions: Mapping[TableBucket, int],
     everything: Everything | None,
-) -> tuple[list[Any], dict[TableBucket, int]]:
+) -> tuple[list[pa.RecordBatch], dict[TableBucket, int]]:
     """Return all batches and the `moves`; plan again if a snapshot expires during the read."""
     for attempts_left in reversed(range(MAX_PLANS)):
         try:

@@ -30,6 +30,7 @@ from fluss.lake.reading.split_rows import lake_rows
 from fluss.values.predicates import Predicate, col
 
 if TYPE_CHECKING:
+    from fluss.codec.rows.varint import Int64s
     from fluss.lake.tables.interface.format import LakeTable
 
 # With more keys than this, no condition is given to the planner: hardly any file lacks all of them.
@@ -46,8 +47,8 @@ class _State(NamedTuple):
 class Found(NamedTuple):
     """Rows of the lake, and for each the position of its key among the given keys."""
 
-    rows: Any
-    positions: Any
+    rows: pa.RecordBatch
+    positions: Int64s
 
 
 class LakeRows:
@@ -65,7 +66,7 @@ class LakeRows:
         self._state: _State | None = None
         self._lock = threading.Lock()
 
-    def find(self, keys: Any) -> Found:
+    def find(self, keys: pa.RecordBatch) -> Found:
         """Find the rows of a batch of keys, by key and in the order of their primary keys."""
         for attempts_left in reversed(range(MAX_PLANS)):
             try:
@@ -76,10 +77,10 @@ class LakeRows:
                 self._state = None
         raise AssertionError("the last attempt returns or raises")
 
-    def _find(self, keys: Any) -> Found:
+    def _find(self, keys: pa.RecordBatch) -> Found:
         state = self._current()
-        rows: list[Any] = []
-        positions: list[Any] = []
+        rows: list[pa.RecordBatch] = []
+        positions: list[Int64s] = []
         for group in () if state is None else self._keys.groups(keys):
             assert state is not None
             if (group.place.partition_name, group.place.bucket_id) in state.places:
@@ -105,7 +106,7 @@ class LakeRows:
             self._state = state
         return state
 
-    def _rows_of(self, state: _State, place: Place, keys: Any) -> Any:
+    def _rows_of(self, state: _State, place: Place, keys: pa.RecordBatch) -> Any:
         """Batches of one bucket, and for each row the position of its key in `keys`."""
         condition = self._condition(keys)
         files = state.table.plan_files(
@@ -127,11 +128,11 @@ class LakeRows:
             which = by_key[np.repeat(starts[number], counts) + np.arange(len(before)) - before]
             yield batch.take(pa.array(np.repeat(matching, counts))), which
 
-    def _encoded(self, batch: Any) -> Any:
+    def _encoded(self, batch: pa.RecordBatch) -> pa.Array:
         columns = [batch.column(batch.schema.get_field_index(name)) for name in self._names]
         return encode_keys(columns, self._types, KeyEncoding.COMPACTED, batch.num_rows)
 
-    def _condition(self, keys: Any) -> Any:
+    def _condition(self, keys: pa.RecordBatch) -> Any:
         if keys.num_rows > MAX_KEYS_IN_FILTER:
             return None
         conditions = [
@@ -139,7 +140,7 @@ class LakeRows:
         ]
         return lake_condition(self._table, _all_of(conditions))
 
-    def _ordered(self, batch: Any, positions: Any) -> Found:
+    def _ordered(self, batch: pa.RecordBatch, positions: Int64s) -> Found:
         if batch.num_rows <= 1:
             return Found(batch, positions)
         by_key = np.asarray(pc.array_sort_indices(self._primary_keys.of(batch)))

@@ -9,7 +9,7 @@ A `Tail` is used by one thread.
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
-from typing import Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 import pyarrow as pa
@@ -18,6 +18,9 @@ from fluss.client.engine.admin import ClientTable
 from fluss.client.engine.keys import ChangedKeys, last_of_each, newest_images, table_key_plan
 from fluss.client.engine.rows import LogRows
 from fluss.codec.keys.encoding import KeyEncoding, encode_keys
+
+if TYPE_CHECKING:
+    from fluss.codec.rows.varint import Bools
 
 # Changes that are collected before duplicate keys are removed.
 MAX_UNMERGED_ROWS = 500_000
@@ -34,7 +37,7 @@ class MergeKeys:
         self._types = [table.schema.data_types[table.schema.position(name)] for name in self.names]
         self._is_plain = len(self.names) == 1 and self._types[0].root in _PLAIN_ROOTS
 
-    def of(self, batch: Any) -> Any:
+    def of(self, batch: pa.RecordBatch) -> pa.Array:
         """An array with one key per row."""
         columns = [batch.column(batch.schema.get_field_index(name)) for name in self.names]
         if self._is_plain:
@@ -48,11 +51,11 @@ class Tail:
     `size_bytes` is the memory that the images take.
     """
 
-    def __init__(self, keys: MergeKeys, schema: Any) -> None:
+    def __init__(self, keys: MergeKeys, schema: pa.Schema) -> None:
         self._keys = keys
         self._schema = schema
-        self._batches: list[Any] = []
-        self._deleted: list[Any] = []
+        self._batches: list[pa.RecordBatch] = []
+        self._deleted: list[Bools] = []
         self._unmerged = 0
         self.size_bytes = 0
 
@@ -79,7 +82,7 @@ class Tail:
         self._unmerged = 0
         self.size_bytes = self._batches[0].get_total_buffer_size()
 
-    def correct(self, batches: Iterable[Any]) -> Iterator[Any]:
+    def correct(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         """Return rows of the lake whose keys have not changed, then the current rows of changed keys."""
         self.merge()
         if not self._batches:

@@ -13,7 +13,7 @@ Everything here blocks and must run in a thread other than the I/O thread.
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 import pyarrow as pa
@@ -64,7 +64,7 @@ class Wanted:
         asked = [] if predicate is None else predicate.column_names()
         self.needed = tuple(dict.fromkeys((*self.columns, *asked)))
 
-    def apply(self, batches: Iterable[Any]) -> Iterator[Any]:
+    def apply(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         """Return the wanted columns of the wanted rows, without empty batches."""
         for batch in batches:
             positions = {name: index for index, name in enumerate(batch.schema.names)}
@@ -76,14 +76,14 @@ class Wanted:
             if found.num_rows:
                 yield found
 
-    def _mask(self, batch: Any, positions: dict[str, int]) -> Any:
+    def _mask(self, batch: pa.RecordBatch, positions: dict[str, int]) -> pa.Array:
         assert self._filter is not None
         return valid_mask(self._filter.mask(lambda column_id: batch.column(positions[self._names[column_id]])))
 
 
 def lake_rows(
     table: TableAccess, target: LakeTarget | None, files: Sequence[LakeFile], columns: Sequence[str]
-) -> Iterator[Any]:
+) -> Iterator[pa.RecordBatch]:
     """Read rows of files of the lake, with columns of the table and system columns by name."""
     if not files:
         return
@@ -119,21 +119,21 @@ class _Reader:
         self._patience_seconds = patience_seconds
         self._max_tail_bytes = max_tail_bytes
 
-    def batches(self) -> Iterator[Any]:
+    def batches(self) -> Iterator[pa.RecordBatch]:
         if self._split.is_live:
             return self._wanted.apply(self._live())
         if self._table.has_primary_key and self._split.log_count:
             return self._merged()
         return self._lake_then_log()
 
-    def _lake_then_log(self) -> Iterator[Any]:
+    def _lake_then_log(self) -> Iterator[pa.RecordBatch]:
         yield from self._wanted.apply(self._lake(self._wanted.needed))
         if self._split.log_count:
             with self._log(self._wanted.columns) as log:
                 for rows in log:
                     yield rows.rows
 
-    def _merged(self) -> Iterator[Any]:
+    def _merged(self) -> Iterator[pa.RecordBatch]:
         keys = MergeKeys(self._table.description)
         columns = tuple(dict.fromkeys((*self._wanted.needed, *keys.names)))
         with self._log(columns) as log:
@@ -151,7 +151,7 @@ class _Reader:
         else:
             yield from self._wanted.apply(tail.correct(self._lake(columns)))
 
-    def _folded(self) -> Iterator[Any]:
+    def _folded(self) -> Iterator[pa.RecordBatch]:
         """Merge through files, if the changes are too many to be held in memory."""
         fold = KeyFold(self._table.description, max_memory_bytes=self._max_tail_bytes)
         try:
@@ -166,7 +166,7 @@ class _Reader:
 
     # ---- sources ----
 
-    def _lake(self, columns: Sequence[str]) -> Iterator[Any]:
+    def _lake(self, columns: Sequence[str]) -> Iterator[pa.RecordBatch]:
         return lake_rows(self._table, self._split.target, self._split.files, columns)
 
     def _log(self, columns: Sequence[str]) -> LogRange:
@@ -178,7 +178,7 @@ class _Reader:
         plan = ScanPlan(projection=projection, predicate=self._safe)
         return self._table.read_log(ranges, plan, patience_seconds=self._patience_seconds)
 
-    def _live(self) -> Iterator[Any]:
+    def _live(self) -> Iterator[pa.RecordBatch]:
         """The live rows as of the planned end; without old images in the changelog they are the current rows."""
         is_undoable = property_value(self._table.descriptor.properties, CHANGELOG_IMAGE) != "WAL"
         return iter(

@@ -7,7 +7,7 @@ changes of different keys; callers stop adding when it `is_full`.
 
 from __future__ import annotations
 
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 import pyarrow as pa
@@ -18,14 +18,17 @@ from fluss.lake.reading.merge import MergeKeys
 from fluss.lake.tiering.log_reading import with_lake_columns
 from fluss.model.paths import ChangeType
 
+if TYPE_CHECKING:
+    from fluss.codec.rows.varint import Bools
+
 MIN_UNMERGED_ROWS = 200_000
 
 
 class Changes(NamedTuple):
     """Changed keys, and the rows of those that still exist, in offset order; None if there are none."""
 
-    keys: Any | None
-    rows: Any | None
+    keys: pa.Array | None
+    rows: pa.RecordBatch | None
 
 
 class ChangeFold:
@@ -33,10 +36,10 @@ class ChangeFold:
 
     def __init__(self, keys: MergeKeys) -> None:
         self._keys = keys
-        self._batches: list[Any] = []
-        self._deleted: list[Any] = []
+        self._batches: list[pa.RecordBatch] = []
+        self._deleted: list[Bools] = []
         self._merged = self._unmerged = 0
-        self._merged_keys: Any = None
+        self._merged_keys: pa.Array | None = None
 
     def is_full(self, max_bytes: int) -> bool:
         """True if the changes of different keys take half of `max_bytes`; with more, merging would not fit."""

@@ -12,7 +12,6 @@ Key columns decide which old row is hidden; a key exists at most once in a bucke
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -63,8 +62,8 @@ def write_changes(
 
 
 def _rewritten(
-    work: TableWork, files: Sequence[LakeFile], changed: Any, keys: MergeKeys, new_rows: Sequence[Any]
-) -> Iterator[Any]:
+    work: TableWork, files: Sequence[LakeFile], changed: pa.Array, keys: MergeKeys, new_rows: Sequence[pa.RecordBatch]
+) -> Iterator[pa.RecordBatch]:
     names = [*work.table.schema.column_names, *SYSTEM_COLUMNS]
     changed_keys = ChangedKeys(changed)
     for group in changed_keys.groups(work.target.read_files(files, work.table.schema, names)):
@@ -75,9 +74,11 @@ def _rewritten(
     yield from new_rows
 
 
-def _hidden(work: TableWork, files: Sequence[LakeFile], changed: Any, keys: MergeKeys) -> Mapping[LakeFile, Any]:
+def _hidden(
+    work: TableWork, files: Sequence[LakeFile], changed: pa.Array, keys: MergeKeys
+) -> Mapping[LakeFile, pa.Array]:
     """The positions of the rows whose keys changed, by file."""
-    found: dict[LakeFile, Any] = {}
+    found: dict[LakeFile, pa.Array] = {}
     changed_keys = ChangedKeys(changed)
     for file in files:
         positions = []

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterator
-from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -56,7 +55,7 @@ class SplitLog:
         return time.time() >= self._work.deadline
 
 
-def with_lake_columns(rows: LogRows) -> Any:
+def with_lake_columns(rows: LogRows) -> pa.RecordBatch:
     """Add the columns for offset and commit time to the rows."""
     count = len(rows)
     offsets = rows.offsets
@@ -66,13 +65,13 @@ def with_lake_columns(rows: LogRows) -> Any:
     return lake_batch(rows.rows, pa.array(offsets, pa.int64()), times)
 
 
-def lake_batch(rows: Any, offsets: Any, times: Any) -> Any:
+def lake_batch(rows: pa.RecordBatch, offsets: pa.Array, times: pa.Array) -> pa.RecordBatch:
     """Return rows of the table, followed by the columns for offset and commit time."""
     names = [*rows.schema.names, OFFSET_COLUMN, TIMESTAMP_COLUMN]
     return pa.RecordBatch.from_arrays([*rows.columns, offsets, times], names)
 
 
-def same_moment(count: int, offset: int, timestamp_ms: int) -> tuple[Any, Any]:
+def same_moment(count: int, offset: int, timestamp_ms: int) -> tuple[pa.Array, pa.Array]:
     """The columns for offset and commit time, for rows that share both."""
     offsets = pa.array(np.full(count, offset, np.int64))
     return offsets, pa.array(np.full(count, timestamp_ms, np.int64)).cast(_MILLISECONDS)

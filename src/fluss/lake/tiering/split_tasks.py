@@ -9,7 +9,7 @@ from __future__ import annotations
 import time
 from collections.abc import Iterator
 from dataclasses import replace
-from typing import Any
+from typing import TYPE_CHECKING
 
 from fluss.client.engine.engine import Engine
 from fluss.client.engine.table import TableAccess
@@ -20,6 +20,9 @@ from fluss.lake.tiering.changes import ChangeFold
 from fluss.lake.tiering.key_files import write_changes
 from fluss.lake.tiering.log_reading import SplitLog, lake_batch, same_moment, with_lake_columns
 from fluss.lake.tiering.task_values import SplitResult, SplitWork, TableWork
+
+if TYPE_CHECKING:
+    import pyarrow as pa
 
 # The bucket was dropped while it was tiered. This is no error: the other buckets of the table are tiered.
 GONE_CODES = frozenset({ErrorCode.PARTITION_NOT_EXISTS, ErrorCode.TABLE_NOT_EXIST})
@@ -64,7 +67,7 @@ def _tier_state(table: TableAccess, work: TableWork, split: SplitWork) -> SplitR
     now_ms = int(time.time() * 1000)
     state = table.read_state(split.split.bucket, patience_seconds=work.options.patience_seconds)
 
-    def batches() -> Iterator[Any]:
+    def batches() -> Iterator[pa.RecordBatch]:
         for batch in state:
             assert state.offset is not None, "a state that has rows has an offset"
             yield lake_batch(batch, *same_moment(batch.num_rows, max(state.offset - 1, 0), now_ms))

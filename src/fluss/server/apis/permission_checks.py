@@ -15,7 +15,7 @@ from fluss.server.apis.environment import Environment, table_path
 from fluss.server.runtime.handlers import Handler, Reply, RequestContext
 from fluss.server.security.permissions import On, Refusal, rule_of
 
-_Check = Callable[[Authorizer, RequestContext, Any], None]
+_Check = Callable[[Authorizer, RequestContext, object], None]
 
 
 def with_permission_checks(environment: Environment, handlers: Mapping[int, Handler]) -> Mapping[int, Handler]:
@@ -29,7 +29,7 @@ def _with_check(environment: Environment, api_key: ApiKey, handler: Handler) -> 
         return handler
     check = _CHECKS[rule.on]
 
-    def checked(context: RequestContext, request: Any) -> Reply | Awaitable[Reply]:
+    def checked(context: RequestContext, request: object) -> Reply | Awaitable[Reply]:
         environment.catalog.refresh()
         check(environment.authorizer, context, request)
         return handler(context, request)
@@ -37,7 +37,7 @@ def _with_check(environment: Environment, api_key: ApiKey, handler: Handler) -> 
     return checked
 
 
-def _check_cluster(authorizer: Authorizer, context: RequestContext, request: Any) -> None:
+def _check_cluster(authorizer: Authorizer, context: RequestContext, request: object) -> None:
     authorizer.check(context, CLUSTER)
 
 

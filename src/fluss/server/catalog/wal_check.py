@@ -23,9 +23,12 @@ import struct
 from collections.abc import Iterable, Iterator
 from functools import lru_cache
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
+
+if TYPE_CHECKING:
+    import numpy.typing as npt
 
 _HEADER = struct.Struct(">IIIIIIII")
 _FRAME = struct.Struct(">IIIIII")
@@ -98,7 +101,7 @@ def _first_lost(start: tuple[int, int], frames: Iterable[_Frame], order: str) ->
 def _checksum(before: tuple[int, int], content: bytes, order: str) -> tuple[int, int]:
     words = np.frombuffer(content, order).astype(np.uint32)
     count = len(words)
-    weights: Any = _fibonacci(count)
+    weights = _fibonacci(count)
     first = int(np.sum(words * weights[count - 1 :: -1], dtype=np.uint32))
     second = int(np.sum(words * weights[count:0:-1], dtype=np.uint32))
     last, this, following = (int(weights[index]) for index in (count - 1, count, count + 1))
@@ -109,7 +112,7 @@ def _checksum(before: tuple[int, int], content: bytes, order: str) -> tuple[int,
 
 
 @lru_cache(maxsize=4)
-def _fibonacci(count: int) -> Any:
+def _fibonacci(count: int) -> npt.NDArray[np.uint32]:
     """Return the Fibonacci numbers F(0) to F(count + 1), modulo 2**32."""
     numbers = [0, 1]
     while len(numbers) <= count + 1:

@@ -64,7 +64,7 @@ def _check_names_once(path: Path, document: yaml.Node | None) -> None:
                 lines[name] = line
 
 
-def _flatten(document: Mapping[Any, Any], prefix: str) -> dict[str, str]:
+def _flatten(document: Mapping[object, object], prefix: str) -> dict[str, str]:
     values: dict[str, str] = {}
     for key, value in document.items():
         name = f"{prefix}{key}".strip()

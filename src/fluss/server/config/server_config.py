@@ -132,7 +132,7 @@ class ServerConfig:
         return from_values(values)
 
     @staticmethod
-    def for_tests(data_dir: Path | str, **overrides: Any) -> ServerConfig:
+    def for_tests(data_dir: Path | str, **overrides: object) -> ServerConfig:
         """Return a configuration on loopback with free ports; ``overrides`` replace fields by name."""
         values = {"data.dir": str(data_dir), "bind.listeners": "FLUSS://127.0.0.1:0"}
         fields = dict(from_values(values).__dict__)

@@ -53,7 +53,7 @@ DEFINITIONS = frozenset(
 MAX_DEFINITION_BYTES = 512 * 1024
 
 _HEADER = struct.Struct(">hhi")
-_SPLITS: dict[int, Callable[[memoryview], tuple[Any, list[memoryview]]]] = {
+_SPLITS: dict[int, Callable[[memoryview], tuple[object, list[memoryview]]]] = {
     ApiKey.PRODUCE_LOG: split_produce,
     ApiKey.PUT_KV: split_put_kv,
     ApiKey.STAGE_LOG: split_stage,
@@ -223,7 +223,7 @@ class Dispatcher:
         connection.send(success_frame(request_id, answer.SerializeToString()))
 
     def _answer_later(
-        self, connection: Connection, context: RequestContext, awaitable: Any, lease: Lease | None
+        self, connection: Connection, context: RequestContext, awaitable: object, lease: Lease | None
     ) -> None:
         """Answer when the awaitable is done; the handler has run up to its first wait."""
         if inspect.iscoroutine(awaitable):

@@ -38,7 +38,7 @@ class _Rest:
                 return stop.value
 
 
-async def _finish(rest: _Rest) -> Any:
+async def _finish(rest: _Rest) -> object:
     return await rest
 
 

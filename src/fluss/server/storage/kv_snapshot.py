@@ -112,7 +112,7 @@ def lease_from_json(document: str) -> dict[TableBucket, int]:
     return {TableBucket(*row[:3]): row[3] for row in json.loads(document)}
 
 
-def _file_to_json(file: SnapshotFile) -> dict[str, Any]:
+def _file_to_json(file: SnapshotFile) -> dict[str, object]:
     return {"kv_file_handle": {"path": file.path, "size": file.size_bytes}, "local_path": file.local_name}
 
 

@@ -18,7 +18,7 @@ import logging
 import time
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
-from typing import Any, TypeVar
+from typing import TypeVar
 
 from fluss.server.catalog.kv_snapshot_records import KvSnapshotRecords
 from fluss.server.config.server_config import ServerConfig
@@ -179,5 +179,5 @@ class KvSnapshotRounds:
             log.checkpoint()
             await asyncio.sleep(_POLL_SECONDS)
 
-    async def _in_worker(self, work: Callable[..., _Result], *arguments: Any) -> _Result:
+    async def _in_worker(self, work: Callable[..., _Result], *arguments: object) -> _Result:
         return await asyncio.get_running_loop().run_in_executor(self._worker, work, *arguments)

@@ -9,7 +9,7 @@ their columns, as values from any other caller are; `SparkInput` only decides wh
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import pyarrow as pa
 from pyspark.sql.types import StructType
@@ -70,7 +70,7 @@ class SparkInput:
         self._input = ArrowInput(table, columns, required, rules, keys)
         self._rows_before = 0
 
-    def rows(self, columns: Sequence[Any]) -> pa.RecordBatch:
+    def rows(self, columns: Sequence[pa.Array]) -> pa.RecordBatch:
         """Build a batch of the table from arrays in the order of its columns. Rows are counted over all batches."""
         arrays = []
         for array, column in zip(columns, self._columns.columns, strict=True):
@@ -105,7 +105,7 @@ def check_types(given: pa.Schema, columns: Schema, nanos_as: NanosAs = "microsec
         taken_type(given.field(column.name).type, column.data_type, f"column {column.name!r}", nanos_as)
 
 
-def _leaf_for_spark(array: Any, target: pa.DataType, where: str) -> Any:
+def _leaf_for_spark(array: pa.Array, target: pa.DataType, where: str) -> pa.Array:
     source = array.type
     if pa.types.is_temporal(source) and getattr(source, "unit", "") == "ns":
         if pa.types.is_int64(target):

@@ -39,7 +39,7 @@ _NANOS_PER_MICROSECOND = 1_000
 _NANOS_PER_MILLISECOND = 1_000_000
 
 
-def texts_from_json(info: TableInfo, values: Mapping[str, Any], nanos_as: NanosAs) -> dict[str, str]:
+def texts_from_json(info: TableInfo, values: Mapping[str, object], nanos_as: NanosAs) -> dict[str, str]:
     """The strings by which the server names the partitions with these values."""
     types = {column.name: column.data_type for column in info.schema.columns}
     texts = {}
@@ -51,7 +51,7 @@ def texts_from_json(info: TableInfo, values: Mapping[str, Any], nanos_as: NanosA
     return texts
 
 
-def values_to_json(info: TableInfo, texts: Mapping[str, str], nanos_as: NanosAs) -> list[Any]:
+def values_to_json(info: TableInfo, texts: Mapping[str, str], nanos_as: NanosAs) -> list[object]:
     """The values of one partition, in the order of the partition columns."""
     types = {column.name: column.data_type for column in info.schema.columns}
     try:

@@ -62,7 +62,7 @@ class _Work:
     def __init__(self, function: bytes, tasks: list[bytes]) -> None:
         self._function, self._tasks = function, tasks
 
-    def __call__(self, batches: Iterable[Any]) -> Iterator[Any]:
+    def __call__(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         function = pickle.loads(self._function)
         for batch in batches:
             for number in batch.column(0).to_pylist():

@@ -14,7 +14,7 @@ from __future__ import annotations
 import contextlib
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
-from typing import Any
+from typing import TYPE_CHECKING
 
 from pyspark.sql.datasource import DataSourceReader, Filter, InputPartition
 from pyspark.sql.types import StructType
@@ -37,6 +37,11 @@ from fluss.spark.read.state_reader import read_state, read_window, selected
 from fluss.spark.read.stored_batches import with_stored
 from fluss.spark.sessions.connection_cache import OpenTable, open_table
 from fluss.spark.sessions.outage_retries import patiently
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+    from fluss.values.predicates import Predicate
 
 
 def build_reader(options: FlussOptions, schema: StructType, *, takes_stored: bool = False) -> DataSourceReader:
@@ -76,7 +81,7 @@ class FlussBatchReader(DataSourceReader):
         self._schema = schema
         self._stored_column = stored_column
         self._pushed = Pushed()
-        self._predicate: Any = None
+        self._predicate: Predicate | None = None
         self.pushFilters = _Push(self)  # type: ignore[method-assign]
 
     @property
@@ -125,14 +130,14 @@ class FlussBatchReader(DataSourceReader):
                 splits = planner.with_later_rows(splits)
             return [Task(opened.info.table_id, split) for split in splits]
 
-    def _rest_of_filter(self, opened: OpenTable) -> Any:
+    def _rest_of_filter(self, opened: OpenTable) -> Predicate | None:
         """The filter without the conditions that all rows of the chosen partitions satisfy."""
         columns = partition_pruning.readable_columns(opened.access.schema, opened.info.get_partition_keys())
         return self._pushed.without(columns)
 
     # ---- in the tasks ----
 
-    def read(self, partition: InputPartition) -> Iterator[Any]:
+    def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         """Return Arrow batches with exactly Spark's schema. Spark also calls this once if there are no partitions."""
         if not isinstance(partition, Task):
             return
@@ -143,14 +148,14 @@ class FlussBatchReader(DataSourceReader):
         else:
             yield from with_stored(batches, target, self._stored_column)
 
-    def _batches(self, task: Task) -> Iterator[Any]:
+    def _batches(self, task: Task) -> Iterator[pa.RecordBatch]:
         """The rows of a task as record batches, before conversion to Spark's types."""
         with contextlib.ExitStack() as stack:
             opened = patiently(lambda: stack.enter_context(open_table(self._options)), self._patience_seconds)
             check_table_id(opened, task.table_id)
             yield from self._rows(opened, task.split)
 
-    def _rows(self, opened: OpenTable, split: InputPartition) -> Iterator[Any]:
+    def _rows(self, opened: OpenTable, split: InputPartition) -> Iterator[pa.RecordBatch]:
         patience_seconds = self._patience_seconds
         columns = self._schema.names
         if isinstance(split, LimitedSplit):

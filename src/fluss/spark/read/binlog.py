@@ -14,7 +14,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 import pyarrow as pa
@@ -31,6 +31,9 @@ from fluss.spark.read.splits import BucketRange
 from fluss.spark.sessions.connection_cache import OpenTable
 from fluss.values.basic import TableBucket
 
+if TYPE_CHECKING:
+    from fluss.codec.rows.varint import Bools, Bytes, Int64s
+
 _NAMES = {
     ChangeType.APPEND_ONLY: "insert",
     ChangeType.INSERT: "insert",
@@ -39,7 +42,7 @@ _NAMES = {
     ChangeType.DELETE: "delete",
 }
 
-LookBack = Callable[[int], Any]
+LookBack = Callable[[int], pa.RecordBatch | None]
 """Returns the old row at an offset as a batch of one row, or None if there is no such row."""
 
 
@@ -69,7 +72,9 @@ def binlog_columns(schema: StructType) -> BinlogColumns:
     return BinlogColumns(tuple(schema.names) or (LOG_OFFSET_COLUMN,), tuple(own))
 
 
-def read_binlog(opened: OpenTable, each: BucketRange, columns: BinlogColumns, patience_seconds: float) -> Iterator[Any]:
+def read_binlog(
+    opened: OpenTable, each: BucketRange, columns: BinlogColumns, patience_seconds: float
+) -> Iterator[pa.RecordBatch]:
     """Record batches of the changes that belong to a range, in offset order."""
     bucket = TableBucket.with_partition(opened.info.table_id, each.partition_id, each.bucket_id)
     plan = columns.plan(opened.access.schema)
@@ -85,7 +90,7 @@ def read_binlog(opened: OpenTable, each: BucketRange, columns: BinlogColumns, pa
 def look_back(opened: OpenTable, bucket: TableBucket, plan: ScanPlan, patience_seconds: float) -> LookBack:
     """Return a function that reads the old row at one offset of a bucket."""
 
-    def read(offset: int) -> Any:
+    def read(offset: int) -> pa.RecordBatch | None:
         ranges = {bucket: (offset, offset + 1)}
         with opened.access.read_log(ranges, plan, patience_seconds=patience_seconds) as log:
             for rows in log:
@@ -103,10 +108,10 @@ class Pairing:
         self._columns = columns
         self._look_back = look_back
         self._table = table
-        self._old: tuple[int, Any] | None = None
+        self._old: tuple[int, pa.RecordBatch] | None = None
         """Offset and old row of an update whose new row comes next."""
 
-    def changes(self, rows: LogRows) -> Any:
+    def changes(self, rows: LogRows) -> pa.RecordBatch:
         """Return the changes in the next rows of the bucket, as a record batch of the wanted columns."""
         kinds = np.frombuffer(bytes(len(rows)) if rows.change_types is None else rows.change_types, np.uint8)
         kept = np.flatnonzero(kinds != ChangeType.UPDATE_BEFORE)
@@ -119,7 +124,7 @@ class Pairing:
         names = self._columns.wanted
         return pa.RecordBatch.from_arrays([found[name] for name in names], names=list(names))
 
-    def _images(self, rows: LogRows, kinds: Any, kept: Any) -> dict[str, Any]:
+    def _images(self, rows: LogRows, kinds: Bytes, kept: Int64s) -> dict[str, pa.Array]:
         """The old and new rows of a batch. At most one row outside of it is needed: the old row of its first update."""
         images, first = rows.rows, 0
         if BEFORE_COLUMN in self._columns.images:
@@ -138,7 +143,7 @@ class Pairing:
         }
         return {name: chosen[name]() for name in self._columns.images}
 
-    def _old_row(self, offset: int) -> Any:
+    def _old_row(self, offset: int) -> pa.RecordBatch:
         """The old row of the update whose new row is at `offset`."""
         if self._old is not None and self._old[0] == offset - 1:
             return self._old[1]
@@ -147,7 +152,7 @@ class Pairing:
             raise self._missing(offset)
         return found
 
-    def _check_pairs(self, rows: LogRows, kinds: Any) -> None:
+    def _check_pairs(self, rows: LogRows, kinds: Bytes) -> None:
         updates = np.flatnonzero(kinds == ChangeType.UPDATE_AFTER)
         updates = updates[updates > 0]  # `_old_row` handles the first row
         alone = updates[kinds[updates - 1] != ChangeType.UPDATE_BEFORE]
@@ -161,7 +166,7 @@ class Pairing:
         )
 
 
-def _taken(structs: Any, places: Any, is_null: Any) -> Any:
+def _taken(structs: pa.Array, places: Int64s, is_null: Bools) -> pa.Array:
     """The rows at these positions, null where `is_null` is true."""
     if is_null.all():
         return pa.nulls(len(places), structs.type)
@@ -170,7 +175,7 @@ def _taken(structs: Any, places: Any, is_null: Any) -> Any:
     return structs.take(pa.array(places, mask=is_null))
 
 
-def state_images(batch: Any, columns: BinlogColumns) -> Any:
+def state_images(batch: pa.RecordBatch, columns: BinlogColumns) -> pa.RecordBatch:
     """Convert rows of a state to the images of inserts; return the batch itself if no images are wanted."""
     if not columns.images:
         return batch

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import Any
 
 import pyarrow as pa
 from pyspark.sql.datasource import DataSourceReader, InputPartition
@@ -51,7 +50,7 @@ class CountReader(FlussBatchReader):
             planned = super()._planned() if known is None else []
             return planned or [Task(opened.info.table_id, CountSplit(known or 0))]
 
-    def read(self, partition: InputPartition) -> Iterator[Any]:
+    def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         """Return one batch with the number of rows of a task."""
         assert isinstance(partition, Task), f"not a task of a count: {partition!r}"
         split = partition.split

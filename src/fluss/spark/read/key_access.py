@@ -64,7 +64,7 @@ def _checked(
     return LookupSplit(tuple(names), tuple(keys), by_prefix)
 
 
-def looked_up(table: FlussTable, split: LookupSplit) -> Iterator[Any]:
+def looked_up(table: FlussTable, split: LookupSplit) -> Iterator[pa.RecordBatch]:
     """Return the rows of a lookup split, as record batches with all columns of the table."""
     schema = table.arrow_schema
     if not split.by_prefix:
@@ -76,14 +76,14 @@ def looked_up(table: FlussTable, split: LookupSplit) -> Iterator[Any]:
         yield from found.to_batches()
 
 
-async def _rows_by_key(table: FlussTable, split: LookupSplit) -> Any:
+async def _rows_by_key(table: FlussTable, split: LookupSplit) -> pa.Table:
     """Rows by key. A missing key gives a row of nulls, even in the key columns, which no stored row can have."""
     lookuper = table.new_lookup().create_lookuper()
     keys = access_of(table).key_reader().batch_of_rows(split.keys)
-    found = await lookuper.lookup_many(keys)
+    found: pa.Table = await lookuper.lookup_many(keys)
     return found.filter(found.column(split.names[0]).is_valid())
 
 
-async def _rows_by_prefix(table: FlussTable, split: LookupSplit, prefixes: Sequence[Any]) -> Any:
+async def _rows_by_prefix(table: FlussTable, split: LookupSplit, prefixes: Sequence[Any]) -> pa.Table:
     lookuper = table.new_lookup().lookup_by(split.names).create_lookuper()
     return await lookuper.lookup_arrow([list(prefix) for prefix in prefixes])

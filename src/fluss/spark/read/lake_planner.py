@@ -16,7 +16,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from pyspark.sql.datasource import InputPartition
 
@@ -38,6 +38,9 @@ from fluss.spark.read.splits import TARGET_SPLIT_BYTES, BucketRange
 from fluss.spark.sessions.connection_cache import OpenTable
 from fluss.values.predicates import Predicate
 from fluss.values.schema import model_schema
+
+if TYPE_CHECKING:
+    import pyarrow as pa
 
 # Digits of a second that the lake stores.
 LAKE_TIME_PRECISION = 6
@@ -157,7 +160,7 @@ def read_lake_task(
     columns: Sequence[str],
     predicate: Predicate | None,
     patience_seconds: float,
-) -> Iterator[Any]:
+) -> Iterator[pa.RecordBatch]:
     """Return record batches with at least the wanted columns."""
     if any(name in SYSTEM_COLUMNS for name in columns):  # `$lake`: no filter is pushed and there is no log
         return lake_rows(opened.access, task.split.target, task.split.files, columns)

@@ -22,7 +22,7 @@ from fluss.spark.sessions.connection_cache import OpenTable
 class ViewSplit(InputPartition):
     """All rows of a view."""
 
-    batch: Any
+    batch: pa.RecordBatch
 
 
 def view_split(opened: OpenTable, view: str, snapshot_id: int | None) -> ViewSplit:
@@ -46,7 +46,7 @@ def _snapshots(table: LakeTable) -> list[dict[str, Any]]:
     ]
 
 
-def _files(table: LakeTable, snapshot_id: int | None) -> list[dict[str, Any]]:
+def _files(table: LakeTable, snapshot_id: int | None) -> list[dict[str, object]]:
     return [
         {
             "path": file.path,

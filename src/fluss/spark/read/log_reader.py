@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterator, Sequence
 from dataclasses import replace
-from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -69,7 +68,7 @@ def read_log(
     *,
     stored_for: pa.Schema | None = None,
     skips_bad_batches: bool = False,
-) -> Iterator[Any]:
+) -> Iterator[pa.RecordBatch]:
     """Return record batches with at least the wanted columns, in offset order.
 
     With `stored_for`, whole batches that have the memory layout of this schema are returned as the server stores them,
@@ -131,7 +130,7 @@ def is_within(rows: LogRows, each: BucketRange) -> bool:
     )
 
 
-def _offsets_only(each: BucketRange) -> Iterator[Any]:
+def _offsets_only(each: BucketRange) -> Iterator[pa.RecordBatch]:
     for start in range(each.start, each.stop, OFFSET_BATCH_ROWS):
         offsets = np.arange(start, min(start + OFFSET_BATCH_ROWS, each.stop), dtype=np.int64)
         yield pa.RecordBatch.from_arrays([pa.array(offsets)], names=[LOG_OFFSET_COLUMN])

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 from functools import cache
-from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -32,15 +31,15 @@ _TIMESTAMP = pa.timestamp("us", "UTC")
 
 
 @cache
-def _names() -> Any:
+def _names() -> pa.Array:
     """The names of the change types. Created at first use: Arrow loads pandas for it, which takes a while."""
     return pa.array([CHANGE_NAMES[kind] for kind in ChangeType], pa.string())
 
 
-def change_columns(rows: LogRows, wanted: Iterable[str]) -> dict[str, Any]:
+def change_columns(rows: LogRows, wanted: Iterable[str]) -> dict[str, pa.Array]:
     """Return those columns about the changes that are in `wanted`, by name."""
     count = len(rows)
-    found: dict[str, Any] = {}
+    found: dict[str, pa.Array] = {}
     for name in wanted:
         if name == CHANGE_TYPE_COLUMN:
             kinds = bytes(count) if rows.change_types is None else rows.change_types
@@ -55,16 +54,16 @@ def change_columns(rows: LogRows, wanted: Iterable[str]) -> dict[str, Any]:
     return found
 
 
-def with_change_columns(rows: LogRows, wanted: Iterable[str]) -> Any:
+def with_change_columns(rows: LogRows, wanted: Iterable[str]) -> pa.RecordBatch:
     """Return the rows with the wanted columns about the changes after their own columns."""
     extra = change_columns(rows, wanted)
     arrays = [*rows.rows.columns, *extra.values()]
     return pa.RecordBatch.from_arrays(arrays, names=[*rows.rows.schema.names, *extra])
 
 
-def sized(batches: Iterable[Any]) -> Iterator[Any]:
+def sized(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
     """Regroup rows into batches that are neither tiny nor huge; stored batches are not changed."""
-    waiting: list[Any] = []
+    waiting: list[pa.RecordBatch] = []
     rows = size = 0
     for batch in batches:
         if not batch.num_rows:
@@ -83,7 +82,7 @@ def sized(batches: Iterable[Any]) -> Iterator[Any]:
     yield from _pieces(waiting)
 
 
-def _pieces(waiting: list[Any]) -> Iterator[Any]:
+def _pieces(waiting: list[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
     if not waiting:
         return
     whole = waiting[0] if len(waiting) == 1 else pa.concat_batches(waiting)
@@ -94,7 +93,7 @@ def _pieces(waiting: list[Any]) -> Iterator[Any]:
         yield whole.slice(start, rows)
 
 
-def limited(batches: Iterable[Any], limit: int) -> Iterator[Any]:
+def limited(batches: Iterable[pa.RecordBatch], limit: int) -> Iterator[pa.RecordBatch]:
     """Return the first `limit` rows of the batches."""
     missing = limit
     for batch in batches:

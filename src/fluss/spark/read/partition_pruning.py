@@ -17,7 +17,7 @@ from fluss.codec.arrow.types import to_arrow_type
 from fluss.model.schema import Schema
 from fluss.values.predicates import Predicate
 
-_READ_BACK: dict[str, Callable[[str], Any]] = {
+_READ_BACK: dict[str, Callable[[str], object]] = {
     "CHAR": str,
     "STRING": str,
     "BOOLEAN": lambda text: {"true": True, "false": False}[text],

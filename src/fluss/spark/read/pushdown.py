@@ -34,7 +34,7 @@ from fluss.codec.arrow.types import to_arrow_type
 from fluss.errors import FlussError
 from fluss.model.schema import Column, Schema
 from fluss.model.types import TimestampLtzType, TimestampType
-from fluss.values.predicates import Predicate, col
+from fluss.values.predicates import ColumnRef, Predicate, col
 
 MICROSECOND_PRECISION = 6
 MAX_LOOKUP_KEYS = 10_000
@@ -81,7 +81,7 @@ def push(filters: Iterable[spark.Filter], schema: Schema, columns: Iterable[str]
     """Take the filters that can be evaluated exactly on these columns of a table."""
     known = {column.name: column for column in schema.columns if column.name in set(columns)}
     conditions: list[Predicate] = []
-    allowed: dict[str, tuple[Any, ...]] = {}
+    allowed: dict[str, tuple[object, ...]] = {}
     refused: list[spark.Filter] = []
     for each in filters:
         condition = _condition(each, known, schema)
@@ -131,7 +131,7 @@ def _translated(each: spark.Filter, known: dict[str, Column]) -> Predicate | Non
     return _comparison(each, column, value)
 
 
-def _comparison(each: spark.Filter, column: Column, value: Any) -> Predicate | None:
+def _comparison(each: spark.Filter, column: Column, value: object) -> Predicate | None:
     reference = col(column.name)
     is_float = column.data_type.root in _FLOATS
     if isinstance(each, (spark.EqualTo, spark.EqualNullSafe)):
@@ -148,7 +148,7 @@ def _comparison(each: spark.Filter, column: Column, value: Any) -> Predicate | N
     return None if tell is None else tell(reference, value)
 
 
-_TEXTS: dict[type[spark.Filter], Callable[[Any, Any], Predicate]] = {
+_TEXTS: dict[type[spark.Filter], Callable[[ColumnRef, Any], Predicate]] = {
     spark.StringStartsWith: lambda reference, value: reference.starts_with(value),
     spark.StringEndsWith: lambda reference, value: reference.ends_with(value),
     spark.StringContains: lambda reference, value: reference.contains(value),
@@ -168,7 +168,7 @@ def _negated(child: spark.Filter, known: dict[str, Column]) -> Predicate | None:
     return None if inner is None else inner.not_()
 
 
-def _member(column: Column, values: Sequence[Any]) -> Predicate | None:
+def _member(column: Column, values: Sequence[object]) -> Predicate | None:
     """The predicate of an `IN` list; a null in the list matches nothing."""
     wanted = [value for value in values if value is not None]
     if not wanted or any(map(_is_nan, wanted)):
@@ -188,11 +188,11 @@ def _is_comparable(column: Column) -> bool:
     return data_type.root not in _NESTED and data_type.root != "TIME_WITHOUT_TIME_ZONE"
 
 
-def _is_nan(value: Any) -> bool:
+def _is_nan(value: object) -> bool:
     return isinstance(value, float) and math.isnan(value)
 
 
-def _equality(each: spark.Filter, known: dict[str, Column]) -> tuple[str, tuple[Any, ...]] | None:
+def _equality(each: spark.Filter, known: dict[str, Column]) -> tuple[str, tuple[object, ...]] | None:
     """The values that a filter allows for a column. Floats have two zeros, so they cannot be keys."""
     column = _column(each, known)
     if column is None or column.data_type.root in _FLOATS:

@@ -7,7 +7,7 @@ does not.
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
-from typing import Any
+from typing import TYPE_CHECKING
 
 from fluss.client.engine.keys import ALL_KEYS
 from fluss.client.engine.rows import BucketState, ScanPlan, Selection
@@ -17,6 +17,9 @@ from fluss.spark.sessions.connection_cache import OpenTable
 from fluss.values.basic import TableBucket
 from fluss.values.predicates import Predicate
 
+if TYPE_CHECKING:
+    import pyarrow as pa
+
 
 def read_state(
     opened: OpenTable,
@@ -25,7 +28,7 @@ def read_state(
     patience_seconds: float,
     *,
     snapshot_will_do: bool = False,
-) -> Iterator[Any]:
+) -> Iterator[pa.RecordBatch]:
     """Return the rows of a bucket or of a range of its keys; only the given columns have values."""
     bucket = TableBucket.with_partition(opened.info.table_id, split.partition_id, split.bucket_id)
     table = opened.access
@@ -40,7 +43,7 @@ def read_state(
     return iter(state) if split.key_range == ALL_KEYS else _piece(state, bucket)
 
 
-def _piece(state: BucketState, bucket: TableBucket) -> Iterator[Any]:
+def _piece(state: BucketState, bucket: TableBucket) -> Iterator[pa.RecordBatch]:
     try:
         yield from state
     except FlussError as error:
@@ -53,7 +56,7 @@ def _piece(state: BucketState, bucket: TableBucket) -> Iterator[Any]:
         ) from error
 
 
-def read_window(opened: OpenTable, split: WindowSplit, patience_seconds: float) -> Iterator[Any]:
+def read_window(opened: OpenTable, split: WindowSplit, patience_seconds: float) -> Iterator[pa.RecordBatch]:
     """Return the last row of each key that changed in a range and was not deleted, with all columns."""
     each = split.range
     return opened.access.read_changed_keys(
@@ -66,8 +69,8 @@ def read_window(opened: OpenTable, split: WindowSplit, patience_seconds: float) 
 
 
 def selected(
-    opened: OpenTable, batches: Iterable[Any], columns: Sequence[str], predicate: Predicate | None
-) -> Iterator[Any]:
+    opened: OpenTable, batches: Iterable[pa.RecordBatch], columns: Sequence[str], predicate: Predicate | None
+) -> Iterator[pa.RecordBatch]:
     """Return the wanted columns of those rows that satisfy the filter."""
     table = opened.access.description
     positions = tuple(table.schema.position(name) for name in columns)

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
 from struct import Struct
-from typing import Any
 
 import pyarrow as pa
 
@@ -50,7 +49,7 @@ def _is_readable(stored: pa.DataType, wanted: pa.DataType) -> bool:
     return stored.equals(wanted) and any(is_kind(stored) for is_kind in (*_VARIABLE, *_FIXED))
 
 
-def with_stored(batches: Iterable[Any], target: pa.Schema, name: str) -> Iterator[pa.RecordBatch]:
+def with_stored(batches: Iterable[pa.RecordBatch], target: pa.Schema, name: str) -> Iterator[pa.RecordBatch]:
     """Convert batches for Spark: the columns of `target`, or a message in the column `name`."""
     schema = target.append(pa.field(name, pa.binary()))
     fillers: list[pa.Array] | None = None

@@ -145,7 +145,7 @@ def _submitted_settings() -> dict[str, str]:
     return dict(SparkConf().getAll())
 
 
-def _as_string(value: Any) -> str:
+def _as_string(value: object) -> str:
     return str(value).lower() if isinstance(value, bool) else str(value)
 
 

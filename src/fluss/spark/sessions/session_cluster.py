@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 
 
-def table_options(spark: SparkSession, table: str | None = None, **options: Any) -> dict[str, str]:
+def table_options(spark: SparkSession, table: str | None = None, **options: object) -> dict[str, str]:
     """The options for `format("fluss")` from the session's settings, for settings made after the session started::
 
     spark.conf.set("spark.sql.fluss.bootstrap.servers", "localhost:9123")
@@ -35,7 +35,7 @@ def table_options(spark: SparkSession, table: str | None = None, **options: Any)
     return merged if table is None else {**merged, "table": table}
 
 
-def merged_options(spark: SparkSession, options: Mapping[str, Any] | None) -> dict[str, str]:
+def merged_options(spark: SparkSession, options: Mapping[str, object] | None) -> dict[str, str]:
     """Merge options of a call over those of the session and note which are the session's; keys in lower case."""
     settings = {str(key): str(value) for key, value in dict(spark.conf.getAll).items()}
     given = {key.lower(): _as_string(value) for key, value in (options or {}).items()}
@@ -44,7 +44,7 @@ def merged_options(spark: SparkSession, options: Mapping[str, Any] | None) -> di
     return over_defaults({**inherited, **session_options(settings)}, given)
 
 
-def _as_string(value: Any) -> str:
+def _as_string(value: object) -> str:
     return str(value).lower() if isinstance(value, bool) else str(value)
 
 
@@ -68,7 +68,7 @@ class Admin:
 
 
 @contextlib.contextmanager
-def admin_of(spark: SparkSession, options: Mapping[str, Any] | None = None) -> Iterator[Admin]:
+def admin_of(spark: SparkSession, options: Mapping[str, object] | None = None) -> Iterator[Admin]:
     """The admin calls of the session's cluster, for the `with` block."""
     with import_lock:
         from fluss.api.connection import engine_of

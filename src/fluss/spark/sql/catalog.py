@@ -126,7 +126,7 @@ class _Answers:
 
         return ddl.list_tables(self._spark, database, options=options)
 
-    def _load_table(self, table: str, options: dict[str, str]) -> dict[str, Any]:
+    def _load_table(self, table: str, options: dict[str, str]) -> dict[str, object]:
         with import_lock:
             from fluss.spark.convert.types import source_schema
             from fluss.spark.options.parsing import parse_options
@@ -192,7 +192,7 @@ class _Answers:
 
         ddl.drop_table(self._spark, table, options=options)
 
-    def _list_partitions(self, table: str, values: dict[str, Any], options: dict[str, str]) -> list[list[Any]]:
+    def _list_partitions(self, table: str, values: dict[str, object], options: dict[str, str]) -> list[list[object]]:
         with import_lock:
             from fluss.spark.convert.partition_json import values_to_json
             from fluss.spark.sql import ddl
@@ -201,14 +201,14 @@ class _Answers:
         found = ddl.list_partitions(self._spark, table, texts, options=options)
         return [values_to_json(info, each, nanos_as) for each in found]
 
-    def _create_partition(self, table: str, values: dict[str, Any], options: dict[str, str]) -> None:
+    def _create_partition(self, table: str, values: dict[str, object], options: dict[str, str]) -> None:
         with import_lock:
             from fluss.spark.sql import ddl
 
         _, texts, _ = self._partition(table, values, options)
         ddl.create_partition(self._spark, table, texts, options=options)
 
-    def _drop_partition(self, table: str, values: dict[str, Any], options: dict[str, str]) -> None:
+    def _drop_partition(self, table: str, values: dict[str, object], options: dict[str, str]) -> None:
         with import_lock:
             from fluss.spark.sql import ddl
 
@@ -216,7 +216,7 @@ class _Answers:
         ddl.drop_partition(self._spark, table, texts, options=options)
 
     def _partition(
-        self, table: str, values: dict[str, Any], options: dict[str, str]
+        self, table: str, values: dict[str, object], options: dict[str, str]
     ) -> tuple[TableInfo, dict[str, str], NanosAs]:
         """The table, the strings of Spark's partition values, and Spark's form of nanoseconds."""
         with import_lock:

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from fluss.values.databases import DatabaseInfo
     from fluss.values.descriptors import TableDescriptor
 
-Options = Mapping[str, Any] | None
+Options = Mapping[str, object] | None
 
 # Properties of Apache Fluss's own connector, which sets keys, buckets and comment by them.
 PRIMARY_KEY, BUCKET_COUNT, BUCKET_KEY, COMMENT = "primary.key", "bucket.num", "bucket.key", "comment"
@@ -295,7 +295,7 @@ def list_partitions(
     return [entry.partition_spec.get_spec_map() for entry in found]
 
 
-def partition_texts(info: TableInfo, spec: Mapping[str, Any]) -> dict[str, str]:
+def partition_texts(info: TableInfo, spec: Mapping[str, object]) -> dict[str, str]:
     """The strings of partition values, as the server names partitions."""
     import pyarrow as pa
 
@@ -324,5 +324,5 @@ def partition_texts(info: TableInfo, spec: Mapping[str, Any]) -> dict[str, str]:
     return texts
 
 
-def _texts(values: Mapping[str, Any] | None) -> dict[str, str]:
+def _texts(values: Mapping[str, object] | None) -> dict[str, str]:
     return {key: str(value).lower() if isinstance(value, bool) else str(value) for key, value in (values or {}).items()}

@@ -32,6 +32,7 @@ if TYPE_CHECKING:
     from pyspark.sql.types import StructType
 
     from fluss.api.lookup import Lookuper
+    from fluss.codec.rows.varint import Bools
 
 How = Literal["left", "inner"]
 
@@ -132,7 +133,7 @@ class _LookupJoin:
     row_format: RowFormat | None
     is_inner: bool
 
-    def __call__(self, batches: Iterable[Any]) -> Iterator[Any]:
+    def __call__(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         patience_seconds = self.options.read.poll_timeout_ms / 1000
         target = spark_arrow_schema(self.added)
         rules = FitRules(row_format=self.row_format, is_key=True)
@@ -146,7 +147,7 @@ class _LookupJoin:
                 found = patiently(partial(_look_up, lookuper, asked), patience_seconds)
                 yield self._joined(batch, has_key, found.combine_chunks(), target)
 
-    def _joined(self, batch: Any, has_key: Any, found: Any, target: Any) -> Any:
+    def _joined(self, batch: pa.RecordBatch, has_key: Bools, found: pa.Table, target: pa.Schema) -> pa.RecordBatch:
         """Join a batch with `found`, which has one row for every requested key, all null if there is no such row."""
         (rows,) = found.to_batches() or [pa.RecordBatch.from_pylist([], found.schema)]
         is_found = np.asarray(rows.column(self.keys.column_names[0]).is_valid())
@@ -162,5 +163,6 @@ class _LookupJoin:
         return pa.RecordBatch.from_arrays([*batch.columns, *added.columns], schema=schema)
 
 
-def _look_up(lookuper: Lookuper, keys: Any) -> Any:
-    return asyncio.run(lookuper.lookup_many(keys))
+def _look_up(lookuper: Lookuper, keys: pa.RecordBatch) -> pa.Table:
+    found: pa.Table = asyncio.run(lookuper.lookup_many(keys))
+    return found

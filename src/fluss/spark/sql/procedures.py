@@ -6,7 +6,7 @@ The session is the first argument, as in `fluss.spark.sql.ddl`.
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from fluss.lazy_imports import import_lock
 from fluss.spark.sessions.session_cluster import admin_of
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from fluss.client.engine.admin import ConfigEntry
     from fluss.values.basic import ServerNode
 
-Options = Mapping[str, Any] | None
+Options = Mapping[str, object] | None
 
 
 def get_cluster_configs(
@@ -30,7 +30,7 @@ def get_cluster_configs(
     return [entry for entry in entries if wanted is None or entry.name in wanted]
 
 
-def set_cluster_configs(spark: SparkSession, values: Mapping[str, Any], *, options: Options = None) -> None:
+def set_cluster_configs(spark: SparkSession, values: Mapping[str, object], *, options: Options = None) -> None:
     """Change options of the running cluster; the server refuses those that need a restart."""
     with import_lock:
         from fluss.client.engine.admin import SET_VALUE, config_changes

@@ -59,7 +59,7 @@ class LakeProgress:
     files: int
     without: frozenset[Place] = frozenset()
 
-    def to_json(self) -> dict[str, Any]:
+    def to_json(self) -> dict[str, object]:
         """The JSON form for Spark."""
         document: dict[str, Any] = {"files": self.files, "read": self.read, "snapshot": self.snapshot_id}
         if self.without:
@@ -94,7 +94,7 @@ class StreamOffsets:
     lake: LakeProgress | None = None
     """The progress in the files of the lake; None when no file remains to be read."""
 
-    def to_json(self) -> dict[str, Any]:
+    def to_json(self) -> dict[str, object]:
         """The JSON form for Spark; equal values give equal strings."""
         document: dict[str, Any] = {"table_id": self.table_id, "version": self._version}
         by_partition = _by_partition(self.positions.items())
@@ -151,7 +151,7 @@ class StreamOffsets:
         return StreamOffsets(table_id, positions, pending, state_time_ms, behind, since_ms, is_initial, begin, lake)
 
 
-def _set_to_json(keys: Iterable[BucketKey]) -> Any:
+def _set_to_json(keys: Iterable[BucketKey]) -> object:
     by_partition = _by_partition((key, key[1]) for key in keys)
     return by_partition[None] if list(by_partition) == [None] else _with_string_keys(by_partition)
 

@@ -88,7 +88,7 @@ class StreamPlanner:
 
     # ---- what Spark asks ----
 
-    def initial(self) -> dict[str, Any]:
+    def initial(self) -> dict[str, object]:
         """The offsets at which a query without a checkpoint begins; the same however often Spark asks."""
 
         def find() -> StreamOffsets:
@@ -114,7 +114,7 @@ class StreamPlanner:
 
         self._target = patiently(find, self._patience_seconds)
 
-    def next_end(self, start_json: Mapping[str, Any], limits: Limits) -> dict[str, Any]:
+    def next_end(self, start_json: Mapping[str, object], limits: Limits) -> dict[str, object]:
         """The end of the batch after `start_json`; `start_json` itself if there are no new rows."""
         start = StreamOffsets.from_json(start_json)
         if self._cursor is not None:
@@ -130,7 +130,7 @@ class StreamPlanner:
         self._end = end
         return end.to_json()
 
-    def tasks(self, start_json: Mapping[str, Any], end_json: Mapping[str, Any]) -> list[StreamTask]:
+    def tasks(self, start_json: Mapping[str, object], end_json: Mapping[str, object]) -> list[StreamTask]:
         """The tasks of a batch; the same for the same offsets, even in another process after a restart."""
         start, end = StreamOffsets.from_json(start_json), StreamOffsets.from_json(end_json)
         if start == end:
@@ -275,7 +275,7 @@ def _until(
     return ends
 
 
-def _numbers_only(offsets: StreamOffsets) -> Any:
+def _numbers_only(offsets: StreamOffsets) -> object:
     """The JSON form of offsets, reduced to the numbers of the buckets."""
     document = offsets.to_json()
     return document.get("buckets", document.get("partitions"))

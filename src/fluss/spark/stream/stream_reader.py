@@ -11,7 +11,7 @@ import os
 import sys
 from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from pyspark.sql.datasource import DataSourceStreamReader, InputPartition
 from pyspark.sql.streaming.datasource import (
@@ -31,6 +31,9 @@ from fluss.spark.stream.limits import Limits
 from fluss.spark.stream.planner import StreamPlanner
 from fluss.spark.stream.task_read import read_task
 from fluss.spark.stream.tasks import StreamTask
+
+if TYPE_CHECKING:
+    import pyarrow as pa
 
 RUNNER = "python_streaming_source_runner.py"
 """The file name of Spark's program for readers on the driver, which serves one query and ends with it."""
@@ -60,7 +63,7 @@ class FlussStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             self._planner = StreamPlanner(self._options, self._schema)
         return self._planner
 
-    def initialOffset(self) -> dict[str, Any]:  # noqa: N802 - Spark's name
+    def initialOffset(self) -> dict[str, object]:  # noqa: N802 - Spark's name
         """The offsets at which a query without a checkpoint begins."""
         return self.planner.initial()
 
@@ -77,11 +80,11 @@ class FlussStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         """Read the rows that exist now, then end."""
         self.planner.fix_target()
 
-    def latestOffset(self, start: dict[str, Any], limit: ReadLimit) -> dict[str, Any]:  # noqa: N802 - Spark's name
+    def latestOffset(self, start: dict[str, object], limit: ReadLimit) -> dict[str, object]:  # noqa: N802 - Spark's name
         """The end of the next micro-batch."""
         return self.planner.next_end(start, self._limits(limit))
 
-    def reportLatestOffset(self) -> dict[str, Any] | None:  # noqa: N802 - Spark's name
+    def reportLatestOffset(self) -> dict[str, object] | None:  # noqa: N802 - Spark's name
         """The ends of the logs and how far behind the query is, for the progress report."""
         return self.planner.report()
 
@@ -112,7 +115,7 @@ class FlussStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
     # ---- in the tasks ----
 
-    def read(self, partition: InputPartition) -> Iterator[Any]:
+    def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         """Return Arrow batches with exactly Spark's schema."""
         if not isinstance(partition, StreamTask):
             return
@@ -120,7 +123,7 @@ class FlussStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         for batch in sized(read_task(self._options, self._schema, partition)):
             yield for_spark(batch, target)
 
-    def __getstate__(self) -> dict[str, Any]:
+    def __getstate__(self) -> dict[str, object]:
         return {**self.__dict__, "_planner": None}
 
 

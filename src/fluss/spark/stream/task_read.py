@@ -45,7 +45,7 @@ MAX_HELD_BYTES = 32 * 1024 * 1024
 """Limit of bytes held for buckets whose turn has not come; beyond it, buckets are read one after another."""
 
 
-def read_task(options: FlussOptions, schema: StructType, task: StreamTask) -> Iterator[Any]:
+def read_task(options: FlussOptions, schema: StructType, task: StreamTask) -> Iterator[pa.RecordBatch]:
     """Return record batches with at least the wanted columns, in offset order within each bucket."""
     binlog = binlog_columns(schema) if options.mode == "binlog" else None
     with contextlib.ExitStack() as stack:
@@ -69,7 +69,7 @@ def read_task(options: FlussOptions, schema: StructType, task: StreamTask) -> It
 
 def _state(
     opened: OpenTable, columns: Sequence[str], binlog: BinlogColumns | None, task: StreamTask, seconds: float
-) -> Iterator[Any]:
+) -> Iterator[pa.RecordBatch]:
     assert task.state is not None
     assert task.state_time_ms is not None
     key, offset = task.state
@@ -79,7 +79,9 @@ def _state(
         yield _with_state_columns(rows, columns, offset, task.state_time_ms)
 
 
-def _with_state_columns(batch: Any, columns: Sequence[str], offset: int, state_time_ms: int) -> Any:
+def _with_state_columns(
+    batch: pa.RecordBatch, columns: Sequence[str], offset: int, state_time_ms: int
+) -> pa.RecordBatch:
     """Add the columns about the change to rows of the state before `offset`, whose commit times are no longer known."""
     count = batch.num_rows
     values: dict[str, Any] = {
@@ -97,7 +99,9 @@ def _with_state_columns(batch: Any, columns: Sequence[str], offset: int, state_t
 # ---- lake ----
 
 
-def _lake(opened: OpenTable, columns: Sequence[str], binlog: BinlogColumns | None, files: LakeFiles) -> Iterator[Any]:
+def _lake(
+    opened: OpenTable, columns: Sequence[str], binlog: BinlogColumns | None, files: LakeFiles
+) -> Iterator[pa.RecordBatch]:
     """Read rows of the lake as inserts, with the offset and the time that the lake has for them."""
     table = opened.access
     own = [name for name in columns if name not in METADATA_COLUMNS] or [cheapest_column(table.schema)]
@@ -112,7 +116,7 @@ def _lake(opened: OpenTable, columns: Sequence[str], binlog: BinlogColumns | Non
         yield pa.RecordBatch.from_arrays(arrays, names=[*rows.schema.names, *extra])
 
 
-def _lake_column(batch: Any, name: str) -> Any:
+def _lake_column(batch: pa.RecordBatch, name: str) -> pa.Array:
     if name == CHANGE_TYPE_COLUMN:
         return pa.repeat(pa.scalar(STATE_CHANGE_TYPE), batch.num_rows)
     return batch.column(OFFSET_COLUMN if name == LOG_OFFSET_COLUMN else TIMESTAMP_COLUMN)
@@ -155,7 +159,7 @@ class _LogTask:
         plan = ScanPlan(projection=None if is_whole else positions)
         self._plan = bad_batch_plan(plan, skips=options.read.skips_bad_batches)
 
-    def batches(self) -> Iterator[Any]:
+    def batches(self) -> Iterator[pa.RecordBatch]:
         """Return batches until everything is read or known to be lost."""
         while self._missing:
             try:
@@ -168,7 +172,7 @@ class _LogTask:
                 self._policy.judge(losses, {loss.key: self._name(loss.key) for loss in losses})
                 self._continue_after(losses)
 
-    def _read(self) -> Iterator[Any]:
+    def _read(self) -> Iterator[pa.RecordBatch]:
         """Read all buckets at once, but return them one after another, so that a repeated task has the same order."""
         order = list(self._missing)
         held: dict[TableBucket, list[LogRows]] = {bucket: [] for bucket in order}
@@ -189,7 +193,7 @@ class _LogTask:
             for rows in held[bucket]:
                 yield from self._returned(rows)
 
-    def _one_by_one(self, order: Sequence[TableBucket]) -> Iterator[Any]:
+    def _one_by_one(self, order: Sequence[TableBucket]) -> Iterator[pa.RecordBatch]:
         """Read the buckets one after another from their positions; rows that were held are read again."""
         for bucket in order:
             with self._log({bucket: self._missing[bucket]}) as log:
@@ -199,13 +203,13 @@ class _LogTask:
     def _log(self, ranges: Mapping[TableBucket, tuple[int, int]]) -> LogRange:
         return self._opened.access.read_log(ranges, self._plan, patience_seconds=self._seconds)
 
-    def _returned(self, rows: LogRows) -> Iterator[Any]:
+    def _returned(self, rows: LogRows) -> Iterator[pa.RecordBatch]:
         batch = self._batch(rows)
         if batch is not None:
             yield batch
         self._missing[rows.bucket] = (rows.last_offset + 1, self._missing[rows.bucket][1])
 
-    def _batch(self, rows: LogRows) -> Any:
+    def _batch(self, rows: LogRows) -> pa.RecordBatch | None:
         changes = None if self._binlog is None else self._pairing(self._binlog, rows.bucket).changes(rows)
         if self._since_ms is not None and rows.timestamp < self._since_ms:
             return None
@@ -223,7 +227,7 @@ class _LogTask:
             self._pairings[bucket] = Pairing(columns, back, str(self._options.table))
         return self._pairings[bucket]
 
-    def _after_images(self, rows: LogRows) -> Any:
+    def _after_images(self, rows: LogRows) -> pa.Array | None:
         """A mask of the rows that inserts and updates produced, or None if all rows are of that kind."""
         assert rows.change_types is not None
         kinds = np.frombuffer(rows.change_types, np.uint8)

@@ -38,7 +38,7 @@ class FlussBatchWriter(DataSourceArrowWriter):
         self._plan = plan
         self._job = job
 
-    def write(self, iterator: Iterator[pa.RecordBatch]) -> TaskDone:
+    def write(self, iterator: Iterator[pa.RecordBatch]) -> TaskDone:  # type: ignore[override]
         """Write the rows of a task."""
         return run_task(self._plan, self._identity(), iterator)
 

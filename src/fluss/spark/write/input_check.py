@@ -33,7 +33,7 @@ def whole(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         )
 
 
-def spark_stream() -> Any:
+def spark_stream() -> object:
     """The stream from Spark to the running task, or None outside of a task."""
     frame = sys._getframe()
     while frame is not None:

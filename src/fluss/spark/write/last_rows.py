@@ -13,7 +13,6 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Iterable, Iterator
-from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -109,7 +108,7 @@ class LastRows:
             batch = batch.take(pc.array_sort_indices(versions, null_placement="at_start"))
         return batch.take(pa.array(last_of_each(self._keys(batch))))
 
-    def _keys(self, batch: pa.RecordBatch) -> Any:
+    def _keys(self, batch: pa.RecordBatch) -> pa.Array:
         """Bytes that are equal for equal keys, partition columns included."""
         columns = [batch.column(position) for position in self._positions]
         return encode_keys(columns, self._types, KeyEncoding.COMPACTED, batch.num_rows)

@@ -7,7 +7,7 @@ batch of its own when the client divides them.
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 import pyarrow as pa
@@ -17,6 +17,9 @@ from fluss.client.engine.values import FitRules
 from fluss.errors import FlussError
 from fluss.spark.convert.arrow import SparkInput
 from fluss.spark.write.plan import WritePlan
+
+if TYPE_CHECKING:
+    from fluss.codec.rows.varint import Bytes
 
 MAX_GATHERED_BYTES = 16 * 1024 * 1024
 USUAL_PARTITIONS_AT_ONCE = 4
@@ -105,7 +108,7 @@ class RowConverter:
         return changes.rows
 
 
-def row_kinds(column: Any, table: str) -> Any:
+def row_kinds(column: pa.Array, table: str) -> Bytes:
     """The kind of each row, as an array of small numbers; `FlussError` for an unknown kind."""
     if column.null_count:
         raise FlussError(f"{column.null_count} rows for table {table} have no row kind: {_allowed()}")
@@ -118,7 +121,8 @@ def row_kinds(column: Any, table: str) -> Any:
         if number is None:
             raise FlussError(f"row kind {text!r} of a row for table {table} is unknown: {_allowed()}")
         numbers.append(number)
-    return np.asarray(numbers, np.uint8)[np.asarray(encoded.indices)]
+    kinds: Bytes = np.asarray(numbers, np.uint8)[np.asarray(encoded.indices)]
+    return kinds
 
 
 def _allowed() -> str:

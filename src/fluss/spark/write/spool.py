@@ -35,7 +35,7 @@ class Spool:
         self._schema = schema
         self._max_memory_bytes = MAX_MEMORY_BYTES if max_memory_bytes is None else max_memory_bytes
         self._directory = os.environ.get(LOCAL_DIRS_VARIABLE, "").split(",")[0].strip() or tempfile.gettempdir()
-        self._kept: list[Any] = []
+        self._kept: list[pa.Buffer] = []
         self._sizes: list[int] = []
         self._file: Any = None
         self.rows = 0

@@ -39,7 +39,7 @@ class FlussStreamWriter(DataSourceStreamArrowWriter):
     def __init__(self, plan: WritePlan) -> None:
         self._plan = plan
 
-    def write(self, iterator: Iterator[pa.RecordBatch]) -> TaskDone:
+    def write(self, iterator: Iterator[pa.RecordBatch]) -> TaskDone:  # type: ignore[override]
         """Write the rows of a task."""
         return run_task(self._plan, stream_identity(), iterator)
 

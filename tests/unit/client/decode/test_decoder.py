@@ -223,7 +223,7 @@ def test_large_batches_stay_as_they_are_stored() -> None:
     assert step.rows is not None
     assert isinstance(step.rows.rows, StoredBatch)
     assert len(step.rows) == 400
-    stored = step.rows.rows
+    stored: Any = step.rows.rows
     assert stored.is_whole
     assert bytes(stored.message) in bytes(data)
     assert pa.ipc.read_record_batch(pa.py_buffer(stored.message), to_arrow_schema(NEW)).column("name").to_pylist() == (
@@ -235,7 +235,7 @@ def test_parts_of_a_stored_batch_are_decoded_when_somebody_wants_them() -> None:
     (step,) = decoder(keep_stored=True).decode(memoryview(long_batch(50)), 60, BUCKET, projected=False)
     assert step.rows is not None
     assert (step.rows.base_offset, len(step.rows), step.next_offset) == (60, 390, 450)
-    part = step.rows.slice(5, 8)
+    part: Any = step.rows.slice(5, 8)
     assert (part.base_offset, len(part), part.rows.is_whole) == (65, 3, False)
     assert part.rows.decoded().column("extra").to_pylist() == [15, 16, 17]
     assert part.rows.slice(1, 9).decoded().column("extra").to_pylist() == [16, 17]

@@ -157,7 +157,7 @@ def test_what_one_way_takes_the_other_takes(value: Any, data_type: t.DataType, r
     except UnfitValueError:
         by_array = None
     assert (by_value is None) == (by_array is None), (by_value, by_array)
-    if by_value is not None:
+    if by_value is not None and by_array is not None:
         assert by_value.type == by_array.type == fit.arrow_type
         assert repr(by_value.to_pylist()) == repr(by_array.to_pylist())
 

@@ -161,8 +161,8 @@ def test_nan_of_typed_columns_is_null_except_for_floats(kind: str) -> None:
         assert by_pandas(data_type, series_of(kind, [5.0, nan, None])) == [5, None, None]
         with pytest.raises(FlussError, match=r"got 1\.5 .* in row 1: it is not a whole number"):
             by_pandas(t.BigIntType(), series_of(kind, [nan, 1.5]))
-    for data_type in (t.FloatType(), t.DoubleType()):
-        assert str(by_pandas(data_type, series_of(kind, [5.0, nan, None]))) == "[5.0, nan, None]"
+    for float_type in (t.FloatType(), t.DoubleType()):
+        assert str(by_pandas(float_type, series_of(kind, [5.0, nan, None]))) == "[5.0, nan, None]"
     assert by_pandas(t.StringType(), series_of(kind, [nan, None])) == [None, None]
     with pytest.raises(FlussError, match=r"column 'c' .* must not be null"):
         by_pandas(t.BigIntType(nullable=False), series_of(kind, [5.0, nan]))
@@ -179,7 +179,7 @@ def test_a_column_of_pandas_without_any_value_has_no_type() -> None:
         by_pandas(t.StringType(nullable=False), pd.Series([float("nan")]))
 
 
-class Months(pa.ExtensionType):  # type: ignore[misc]
+class Months(pa.ExtensionType):
     """A type that is not registered, so that its values are read as numbers."""
 
     def __init__(self) -> None:

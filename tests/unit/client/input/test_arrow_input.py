@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import random
 import sys
-from typing import Any
+from typing import Any, cast
 
 import pyarrow as pa
 import pytest
@@ -218,9 +218,9 @@ def test_columns_in_the_tables_form_do_not_count_as_copies(monkeypatch: pytest.M
 
 def test_other_things_than_arrow_are_refused() -> None:
     with pytest.raises(FlussError, match=r"pyarrow\.RecordBatch, got dict"):
-        INPUT.conform({"id": 1})
+        INPUT.conform(cast(Any, {"id": 1}))
     with pytest.raises(FlussError, match=r"pyarrow\.Table, got list"):
-        INPUT.batches([])
+        INPUT.batches(cast(Any, []))
     twice = pa.RecordBatch.from_arrays([pa.array([1]), pa.array([1])], ["id", "id"])
     with pytest.raises(FlussError, match="is duplicated"):
         INPUT.conform(twice)

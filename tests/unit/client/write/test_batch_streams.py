@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import Any
+from typing import Any, cast
 
 import pyarrow as pa
 import pytest
@@ -36,7 +36,7 @@ def said(errors: list[str | None]) -> str:
 
     ends = iter(errors)
     with pytest.raises(FlussError) as caught:
-        write_stream(batches(), lambda batch, first_row: settled(next(ends)))
+        write_stream(cast(Any, batches()), lambda batch, first_row: settled(next(ends)))
     return caught.value.message
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import datetime
 import random
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 import pyarrow as pa
@@ -278,9 +278,9 @@ def test_changes_keep_their_order_and_deletes_need_only_keys() -> None:
         rows.changes(pa.RecordBatch.from_pydict({"a": [None]}), pa.array([True]), "change_arrow")
     for flags in (pa.array([True]), pa.array([True, None, False]), [True, False, True]):
         with pytest.raises(FlussError, match="true or false for each of 3 rows"):
-            rows.changes(batch, flags, "change_arrow")
+            rows.changes(batch, cast(Any, flags), "change_arrow")
     with pytest.raises(FlussError, match=r"takes a pyarrow.RecordBatch, got Table"):
-        rows.changes(pa.table(batch.to_pydict()), deletes, "change_arrow")
+        rows.changes(cast(Any, pa.table(batch.to_pydict())), deletes, "change_arrow")
 
 
 TIME, MOMENT = datetime.time(1, 2, 3), datetime.datetime(2026, 1, 2, 3, 4, 5)

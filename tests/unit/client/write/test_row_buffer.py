@@ -6,7 +6,7 @@ import asyncio
 import sys
 import threading
 from collections.abc import Iterator
-from typing import Any
+from typing import Any, cast
 
 import pyarrow as pa
 import pytest
@@ -55,7 +55,9 @@ class FakeSender:
     def add(self, piece: Piece) -> None:
         batches = [piece.rows]
         if piece.data is not None:
-            batches = [decode_arrow_batch(data, to_arrow_schema(SCHEMA))[0] for data in piece.data]
+            batches = [
+                cast("pa.RecordBatch", decode_arrow_batch(data, to_arrow_schema(SCHEMA))[0]) for data in piece.data
+            ]
         for batch in batches:
             for row in zip(batch.column(0).to_pylist(), batch.column(1).to_pylist(), strict=True):
                 self.written.append(row)

@@ -86,7 +86,8 @@ def test_broken_batches_are_refused(row_format: RowFormat, data: st.DataObject) 
         rows, _ = decode_row_batch(broken, SCHEMA, row_format)
     except CorruptBatch:
         return
-    assert rows is None or rows.validate(full=True) is None
+    if rows is not None:
+        rows.validate(full=True)
 
 
 @BOTH

@@ -145,7 +145,7 @@ def test_no_other_attempt_gets_the_claim_while_it_is_renewed(notes: Notes, clock
             clock.renewals(1)
             rival_tries()
         assert {"a0", "b0"} <= set(notes.removed)
-        assert list(own.checked(cast(Any, [1, 2]))) == [1, 2]
+        assert list[object](own.checked(cast(Any, [1, 2]))) == [1, 2]
     assert len(got_in) > 5 * RENEWALS
     assert not any(got_in)
     assert notes.there() == set()
@@ -200,4 +200,4 @@ def _is_renewed(rival: Claim, notes: Notes) -> None:
     before = len(notes.removed)
     notes.clock.renewals(3)
     assert len(notes.removed) >= before + 3
-    assert list(rival.checked(cast(Any, [1]))) == [1]
+    assert list[object](rival.checked(cast(Any, [1]))) == [1]

@@ -23,7 +23,7 @@ from fluss.model.types import DataType, DecimalType
 # Their constructors take a name and literals, which type checkers cannot see (they are pydantic models).
 expressions: Any = pyiceberg.expressions
 
-_COMPARISONS: dict[LeafFunction, Callable[[str, Any], Any]] = {
+_COMPARISONS: dict[LeafFunction, Callable[[str, object], object]] = {
     LeafFunction.EQUAL: expressions.EqualTo,
     LeafFunction.LESS_THAN: expressions.LessThan,
     LeafFunction.LESS_OR_EQUAL: expressions.LessThanOrEqual,

@@ -8,7 +8,7 @@ adding columns is safe; deletes come from pyiceberg.
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from typing import Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 import pyarrow as pa
@@ -29,6 +29,9 @@ from fluss.lake.tables.iceberg.target import IcebergTarget
 from fluss.lake.tables.iceberg.values import from_lake, table_schema
 from fluss.lake.tables.interface.format import OFFSET_COLUMN, LakeFile
 from fluss.model.schema import Schema
+
+if TYPE_CHECKING:
+    from fluss.codec.rows.varint import Int64s
 
 POSITION_COLUMN = "__position"
 READ_BATCH_ROWS = 1 << 16
@@ -115,7 +118,7 @@ def lake_rows(target: IcebergTarget, file: LakeFile, wanted: pa.Schema) -> Itera
         yield rows
 
 
-def _rows(target: IcebergTarget, file: LakeFile, wanted: pa.Schema) -> Iterator[tuple[pa.RecordBatch, Any]]:
+def _rows(target: IcebergTarget, file: LakeFile, wanted: pa.Schema) -> Iterator[tuple[pa.RecordBatch, Int64s]]:
     """The rows of a file that are not deleted, and their positions in it."""
     io = target.open_io()
     with catalog_errors(f"reading {file.path} of the lake"):
@@ -152,7 +155,7 @@ def _names_in_file(in_file: pa.Schema, schema: IcebergSchema, names: Sequence[st
     return found
 
 
-def _deleted_positions(io: FileIO, file: LakeFile) -> Any:
+def _deleted_positions(io: FileIO, file: LakeFile) -> Int64s:
     """The deleted positions in order, without duplicates."""
     deletes = _read_all_delete_files(io, [file.handle]).get(file.path, [])
     parts = [each.to_numpy() for each in deletes]

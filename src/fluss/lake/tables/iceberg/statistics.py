@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import replace
-from typing import Any
+from typing import TYPE_CHECKING
 
 from pyiceberg.io.pyarrow import (
     MetricModeTypes,
@@ -22,12 +22,15 @@ from pyiceberg.io.pyarrow import (
 from pyiceberg.table.metadata import TableMetadata
 from pyiceberg.types import DateType, TimestampType, TimestamptzType, TimeType
 
+if TYPE_CHECKING:
+    import pyarrow.parquet as pq
+
 _TIMES = (DateType, TimeType, TimestampType, TimestamptzType)
 _COUNTS_ONLY = MetricsMode(MetricModeTypes.COUNTS)
 _WITHOUT_BOUNDS = (MetricsMode(MetricModeTypes.NONE), _COUNTS_ONLY)
 
 
-def file_statistics(footer: Any, table: TableMetadata) -> dict[str, Any]:
+def file_statistics(footer: pq.FileMetaData, table: TableMetadata) -> dict[str, object]:
     """The statistics of a Parquet file, as arguments of `DataFile`."""
     schema = table.schema()
     columns = parquet_path_to_id_mapping(schema)
@@ -44,7 +47,7 @@ def file_statistics(footer: Any, table: TableMetadata) -> dict[str, Any]:
 
 
 def _time_bounds(
-    footer: Any, times: Mapping[int, StatisticsCollector], columns: Mapping[str, int]
+    footer: pq.FileMetaData, times: Mapping[int, StatisticsCollector], columns: Mapping[str, int]
 ) -> dict[int, StatsAggregator]:
     """The bounds of columns that have statistics in every row group."""
     found: dict[int, StatsAggregator] = {}

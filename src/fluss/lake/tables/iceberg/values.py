@@ -73,7 +73,7 @@ def to_lake(batch: pa.RecordBatch, target: pa.Schema, bucket_id: int) -> pa.Reco
     return pa.RecordBatch.from_arrays(arrays, schema=target)
 
 
-def _converted_leaf(array: Any, target: pa.DataType, where: str) -> Any:
+def _converted_leaf(array: pa.Array, target: pa.DataType, where: str) -> pa.Array:
     try:
         if pa.types.is_timestamp(array.type) and pa.types.is_timestamp(target):
             return cut(relabelled(array, target.tz), target.unit)

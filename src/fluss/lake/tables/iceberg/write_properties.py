@@ -6,7 +6,6 @@ They are checked when a table is created or altered, because an invalid one woul
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any
 
 import pyarrow as pa
 
@@ -30,7 +29,7 @@ def target_file_bytes(properties: Mapping[str, str]) -> int:
     return _positive(properties, _TARGET_BYTES, DEFAULT_TARGET_FILE_BYTES)
 
 
-def parquet_options(properties: Mapping[str, str]) -> dict[str, Any]:
+def parquet_options(properties: Mapping[str, str]) -> dict[str, object]:
     """The arguments for pyarrow's `ParquetWriter`."""
     codec = properties.get(_CODEC, DEFAULT_COMPRESSION).lower()
     if codec not in CODECS:

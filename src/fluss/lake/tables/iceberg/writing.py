@@ -138,7 +138,7 @@ class _OpenFile:
         self.path = path
         options = parquet_options(target.metadata.properties)
         self.stream: Any = target.open_io().new_output(path).create()
-        self._metadata: list[Any] = []
+        self._metadata: list[pq.FileMetaData] = []
         try:
             self.writer = pq.ParquetWriter(
                 self.stream, schema, store_schema=False, metadata_collector=self._metadata, **options
@@ -147,7 +147,7 @@ class _OpenFile:
             self.stream.close()
             raise
 
-    def close(self) -> Any:
+    def close(self) -> pq.FileMetaData:
         """The footer of the finished file."""
         self.writer.close()
         self.stream.close()
@@ -210,7 +210,7 @@ def _data_file(
     return data_file
 
 
-def delete_rows(target: IcebergTarget, message: CommitMessage, positions: Mapping[LakeFile, Any]) -> CommitMessage:
+def delete_rows(target: IcebergTarget, message: CommitMessage, positions: Mapping[LakeFile, pa.Array]) -> CommitMessage:
     """Write one delete file per data file, so that readers of a data file read no other deletes."""
     written = list(message.position_deletes)
     begun: list[str] = []
@@ -228,7 +228,7 @@ def delete_rows(target: IcebergTarget, message: CommitMessage, positions: Mappin
     return replace(message, position_deletes=tuple(written))
 
 
-def _write_deletes(target: IcebergTarget, path: str, data_file: DataFile, rows: Any) -> DataFile:
+def _write_deletes(target: IcebergTarget, path: str, data_file: DataFile, rows: pa.Array) -> DataFile:
     ordered = pc.unique(pa.array(rows, pa.int64())).sort()
     if ordered[0].as_py() < 0 or ordered[-1].as_py() >= data_file.record_count:
         raise FlussError(

@@ -68,7 +68,7 @@ def load_offsets(text: str | bytes) -> tuple[int, dict[TableBucket, int]]:
     return table_id, offsets
 
 
-def _from_list(table_id: int, partition_id: int | None, values: list[Any]) -> dict[TableBucket, int]:
+def _from_list(table_id: int, partition_id: int | None, values: list[object]) -> dict[TableBucket, int]:
     offsets = {TableBucket(table_id, partition_id, bucket): _whole_number(value) for bucket, value in enumerate(values)}
     return {bucket: offset for bucket, offset in offsets.items() if offset != UNKNOWN_OFFSET}
 

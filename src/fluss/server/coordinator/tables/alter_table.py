@@ -6,7 +6,6 @@ from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from functools import partial
-from typing import Any
 
 from fluss.errors import ErrorCode, FlussError
 from fluss.model import properties as keys
@@ -243,7 +242,7 @@ def _data_type(message: pb.PbAddColumn) -> DataType:
         raise _invalid_alter(f"column {message.column_name!r}: {error}") from None
 
 
-def _function(descriptor: TableDescriptor, message: pb.PbAddColumn, data_type: DataType) -> Mapping[str, Any] | None:
+def _function(descriptor: TableDescriptor, message: pb.PbAddColumn, data_type: DataType) -> Mapping[str, object] | None:
     if not message.HasField("agg_function_type"):
         return None
     parameters = {pair.key: pair.value for pair in message.agg_function_params}

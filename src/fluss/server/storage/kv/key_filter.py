@@ -42,7 +42,7 @@ _FACTOR_2 = _U(0xC4CEB9FE1A85EC53)
 _MASKS = np.array([(1 << (8 * size)) - 1 for size in range(_WORD_BYTES + 1)], np.uint64)
 
 
-def hash_keys(keys: Any) -> UInt64s:
+def hash_keys(keys: pa.Array) -> UInt64s:
     """64-bit hashes of the keys of a binary array, computed eight bytes of all keys at a time."""
     data, offsets = binary_parts(keys)
     first, last = int(offsets[0]), int(offsets[-1])
@@ -136,7 +136,7 @@ class KeyFilter:
         if len(self._queued) >= MAX_QUEUED_KEYS:
             self._note_queued()
 
-    def note_and_find(self, keys: Any) -> Bools | None:
+    def note_and_find(self, keys: pa.Array) -> Bools | None:
         """Add the keys of a binary array; returns a mask of those that may be old, or None if any of them may be."""
         self._note_queued()
         return None if self._layers is None else self._note(hash_keys(keys))

@@ -23,7 +23,7 @@ import logging
 from collections.abc import Callable, Iterator
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -39,6 +39,9 @@ from fluss.server.storage.kv.table_format import KvTableFormat
 from fluss.server.storage.log.append import Append
 from fluss.server.storage.log.bucket_log import BucketLog
 from fluss.server.storage.log.held_commits import HeldCommits, Storing
+
+if TYPE_CHECKING:
+    import pyarrow as pa
 
 _logger = logging.getLogger(__name__)
 STORE_DIRECTORY = "db"
@@ -108,7 +111,7 @@ class KvBucket:
         """The number of rows in the store; UNKNOWN_ROW_COUNT for tables that do not count them."""
         return self._store.applied.row_count if self._counts_rows else UNKNOWN_ROW_COUNT
 
-    def old_values(self, keys: list[bytes], array: Any = None) -> list[bytes | None]:
+    def old_values(self, keys: list[bytes], array: pa.Array | None = None) -> list[bytes | None]:
         """The values that the next put will replace, pending ones included; None for keys without a value.
 
         Tables that count their rows look up every key here before they put it, to distinguish new keys from others.

@@ -26,7 +26,7 @@ from fluss.server.storage.kv.limits import PENDING_ROW_OVERHEAD_BYTES
 from fluss.server.storage.kv.recent_rows import RecentRows
 from fluss.server.storage.log.append import Append
 
-_NOT_KNOWN: Any = object()
+_NOT_KNOWN: object = object()
 _FIRST_NUMBER = 0
 
 
@@ -143,7 +143,7 @@ class PreWriteBuffer:
         self._recent.used(self, 0)
 
 
-def _values_in(parts: Sequence[Rows], keys: list[bytes]) -> list[Any]:
+def _values_in(parts: Sequence[Rows], keys: list[bytes]) -> list[object]:
     found: Iterator[Any] = repeat(_NOT_KNOWN, len(keys))
     for rows in parts:
         if rows:
@@ -151,5 +151,5 @@ def _values_in(parts: Sequence[Rows], keys: list[bytes]) -> list[Any]:
     return list(found)
 
 
-def _not_known(values: list[Any]) -> list[int]:
+def _not_known(values: list[object]) -> list[int]:
     return list(compress(range(len(values)), map(is_, values, repeat(_NOT_KNOWN))))

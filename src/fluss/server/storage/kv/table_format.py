@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -68,7 +67,7 @@ class KvTableFormat:
         """True if a value read back from the changelog, which has Arrow's units, may differ from the stored one."""
         return any(map(_may_change, self.schema.data_types))
 
-    def entries(self, columns: list[Any], change_types: bytes) -> tuple[dict[bytes, bytes | None], int]:
+    def entries(self, columns: list[pa.Array], change_types: bytes) -> tuple[dict[bytes, bytes | None], int]:
         """The result of changelog rows (in the newest schema): values by key, and the change of the row count."""
         types = np.frombuffer(change_types, np.uint8)
         kept = np.flatnonzero(types != ChangeType.UPDATE_BEFORE)

@@ -35,7 +35,7 @@ STEP_KEYS = 250
 _DECODERS = {KeyEncoding.COMPACTED: decode_compacted_key, KeyEncoding.PAIMON: decode_aligned_row}
 
 
-def rows_of_keys(rules: KvRules, partition: PartitionEntry | None, keys: list[bytes]) -> list[list[Any]]:
+def rows_of_keys(rules: KvRules, partition: PartitionEntry | None, keys: list[bytes]) -> list[list[object]]:
     """Rows of the newest schema, with the columns of the primary key filled in and all others null."""
     entry, plan = rules.entry, rules.key_plan
     decode = _DECODERS.get(plan.primary_encoding)

@@ -194,7 +194,7 @@ def record_from_json(document: bytes, name: str = RECORD_FILE_NAME) -> RemoteRec
         raise ValueError(f"invalid remote log record: {error!r}") from error
 
 
-def _segment_to_json(segment: RemoteSegment) -> dict[str, Any]:
+def _segment_to_json(segment: RemoteSegment) -> dict[str, object]:
     node: dict[str, Any] = {
         "segment_id": segment.segment_id,
         "start_offset": segment.start_offset,

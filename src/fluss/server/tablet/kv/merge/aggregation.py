@@ -74,26 +74,26 @@ def column_function(column: Column) -> Aggregate:
     )
 
 
-def _keep_old(old: Any, new: Any) -> Any:
+def _keep_old(old: object, new: object) -> object:
     return old
 
 
-def _keep_new(old: Any, new: Any) -> Any:
+def _keep_new(old: object, new: object) -> object:
     return new
 
 
-def _keep_new_unless_null(old: Any, new: Any) -> Any:
+def _keep_new_unless_null(old: object, new: object) -> object:
     return old if new is None else new
 
 
-def _keep_old_unless_null(old: Any, new: Any) -> Any:
+def _keep_old_unless_null(old: object, new: object) -> object:
     return new if old is None else old
 
 
 def _lift(function: Aggregate) -> Aggregate:
     """Extend a function to nulls: if one value is null, the result is the other one."""
 
-    def aggregate(old: Any, new: Any) -> Any:
+    def aggregate(old: object, new: object) -> object:
         if old is None or new is None:
             return new if old is None else old
         return function(old, new)

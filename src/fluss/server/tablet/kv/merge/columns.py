@@ -7,7 +7,7 @@ property test compares the two.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 import pyarrow as pa
@@ -15,6 +15,9 @@ import pyarrow as pa
 from fluss.codec.batches.kv_values import encode_values
 from fluss.server.storage.kv.table_format import KvTableFormat
 from fluss.server.tablet.kv.merge.put_batch import INSERT, UPDATE_AFTER, UPDATE_BEFORE, MergeResult
+
+if TYPE_CHECKING:
+    from fluss.codec.rows.varint import Bools
 
 # Below this the fixed cost of array operations is larger than a loop over the rows.
 COLUMN_WISE_MIN_RECORDS = 64
@@ -50,7 +53,9 @@ def merge_partial_columns(
     return MergeResult(columns, types, entries, count - int(known.sum()))
 
 
-def _changelog(old_columns: list[Any], merged: list[Any], known: Any, *, with_old: bool) -> tuple[list[Any], bytes]:
+def _changelog(
+    old_columns: list[pa.Array], merged: list[pa.Array], known: Bools, *, with_old: bool
+) -> tuple[list[pa.Array], bytes]:
     """Changelog rows and change types: per record its old row (if it has one and `with_old` is set) and its new row."""
     before = known if with_old else np.zeros(len(known), np.bool_)
     ends = np.cumsum(before.astype(np.int64) + 1)

@@ -40,7 +40,7 @@ class FirstRowMerger(LastRowMerger):
     def update(self, old: Row, new: Row) -> Row:
         return old
 
-    def chosen(self, table_format: KvTableFormat, olds: list[bytes | None], news: Any) -> Bools:
+    def chosen(self, table_format: KvTableFormat, olds: list[bytes | None], news: pa.Array) -> Bools:
         """Return a mask of the records to keep, which all have different keys: those whose key is new."""
         return np.array([old is None for old in olds], np.bool_)
 
@@ -57,7 +57,7 @@ class VersionedMerger(LastRowMerger):
             return new
         return new if new_version is not None and new_version >= old_version else old
 
-    def chosen(self, table_format: KvTableFormat, olds: list[bytes | None], news: Any) -> Bools:
+    def chosen(self, table_format: KvTableFormat, olds: list[bytes | None], news: pa.Array) -> Bools:
         """Return a mask of the records to keep, which all have different keys; `news` is an array of their values."""
         chosen: Bools = np.array([old is None for old in olds], np.bool_)
         known = np.flatnonzero(~chosen)

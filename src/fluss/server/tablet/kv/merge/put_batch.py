@@ -29,7 +29,7 @@ Row = list[Any]
 class MergeResult(NamedTuple):
     """The changelog of a batch, the new values by key (None: removed), and the change of the row count."""
 
-    columns: list[Any]
+    columns: list[pa.Array]
     change_types: bytes
     entries: dict[bytes, bytes | None]
     row_delta: int
@@ -173,7 +173,7 @@ def _rows(table_format: KvTableFormat, values: list[bytes]) -> list[Row]:
     return [list(row) for row in zip(*lists, strict=True)]
 
 
-def _columns(table_format: KvTableFormat, rows: list[Row]) -> list[Any]:
+def _columns(table_format: KvTableFormat, rows: list[Row]) -> list[pa.Array]:
     types = table_format.schema.data_types
     lists: Sequence[Sequence[Any]] = list(zip(*rows, strict=True)) if rows else [()] * len(types)
     return [column_from_values(values, data_type) for values, data_type in zip(lists, types, strict=True)]

@@ -11,7 +11,7 @@ part is merged, so a put that ends early has no effect. Between parts, two thing
 
 from __future__ import annotations
 
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import pyarrow as pa
 
@@ -42,7 +42,7 @@ class MergedParts:
         self._local = local
         self._kv = kv
         self._failed_puts = kv.failed_puts
-        self._columns: list[list[Any]] = []
+        self._columns: list[list[pa.Array]] = []
         self._change_types: list[bytes] = []
         self._entries: dict[bytes, bytes | None] = {}
         self._row_delta = 0
@@ -56,7 +56,7 @@ class MergedParts:
             text = f"{self._local.name}: an earlier put, on which this one depends, could not be written; retry it"
             raise FlussError(text, ErrorCode.KV_STORAGE_EXCEPTION)
 
-    def old_values(self, keys: list[bytes], array: Any = None) -> list[bytes | None]:
+    def old_values(self, keys: list[bytes], array: pa.Array | None = None) -> list[bytes | None]:
         """The values that the next part replaces: those of earlier parts, else those of `KvBucket.old_values`."""
         entries = self._entries
         if entries.keys().isdisjoint(keys):

@@ -11,7 +11,6 @@ than sorting the objects, which are scattered over memory. The changelog keeps t
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -32,7 +31,7 @@ from fluss.server.tablet.kv.merge.put_batch import (
 
 Keys = list[bytes]
 Values = list[bytes | None]
-OldValues = Callable[[Keys, Any], Values]
+OldValues = Callable[[Keys, pa.Array | None], Values]
 
 
 def merge_whole_rows(
@@ -80,7 +79,7 @@ def merge_chosen_rows(table_format: KvTableFormat, records: KvRecords, olds: Val
 
 
 def _merge_different_keys(
-    table_format: KvTableFormat, array: Any, olds: Values, entries: dict[bytes, bytes | None], order: Int64s
+    table_format: KvTableFormat, array: pa.Array, olds: Values, entries: dict[bytes, bytes | None], order: Int64s
 ) -> MergeResult:
     """Merge the usual batch, upserts of different keys. `olds[i]` is the old value of the record at `order[i]`."""
     count = len(array)
@@ -95,7 +94,11 @@ def _merge_different_keys(
 
 
 def _merge_any(
-    table_format: KvTableFormat, keys: Any, array: Any, old_values: OldValues, entries: dict[bytes, bytes | None]
+    table_format: KvTableFormat,
+    keys: pa.Array,
+    array: pa.Array,
+    old_values: OldValues,
+    entries: dict[bytes, bytes | None],
 ) -> MergeResult:
     """Merge a batch with deletes or with several records of a key, each of which sees the result of the one before."""
     count = len(array)
@@ -135,8 +138,8 @@ def _plan(has_old: Bools, is_upsert: Bools, old_places: Int64s, new_places: Int6
 
 def _outcome(
     table_format: KvTableFormat,
-    stored: Any,
-    array: Any,
+    stored: pa.Array,
+    array: pa.Array,
     plan: tuple[Int64s, Bytes],
     entries: dict[bytes, bytes | None],
 ) -> MergeResult:
@@ -146,6 +149,6 @@ def _outcome(
     return MergeResult(table_format.reader.columns(rows), types.tobytes(), entries, row_delta)
 
 
-def _is_valid(array: Any) -> Bools:
+def _is_valid(array: pa.Array) -> Bools:
     mask: Bools = array.is_valid().to_numpy(zero_copy_only=False)
     return mask
