@@ -42,7 +42,7 @@ class OrphanResult:
 
 
 def plan_orphans(table: LakeTable, options: MaintenanceOptions, now_ms: int) -> OrphanPlan:
-    """Plan the files that can be removed now."""
+    """List the orphans that are old enough to be removed now."""
     older_than_ms = now_ms - options.orphan_age_ms
     files = table.unreferenced_files(older_than_ms)
     return OrphanPlan(str(table), older_than_ms, options.orphan_age_ms, tuple(files))
