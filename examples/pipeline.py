@@ -184,7 +184,9 @@ def main() -> None:
     parser = argparse.ArgumentParser(description="Sensors into a log table, Spark into a primary-key table, lookups.")
     parser.add_argument("address", nargs="?", help="HOST:PORT of a server; without it one runs inside this program")
     parser.add_argument("--seconds", type=float, default=20, help="how long the sensors run (default: 20)")
-    parser.add_argument("--plot", type=Path, default=Path("pipeline.png"), help="the picture (default: pipeline.png)")
+    parser.add_argument(
+        "--plot", type=Path, default=Path("pipeline.png"), help="file for the picture (default: pipeline.png)"
+    )
     arguments = parser.parse_args()
     with ExitStack() as stack:
         folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="fluss-pipeline-")))

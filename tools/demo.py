@@ -57,7 +57,7 @@ class Screen:
         print(f"{stamp}{text}", file=self._stream, flush=True)
 
     def draw(self, share: float, text: str) -> None:
-        """Draw the bar; without a terminal the lines are enough."""
+        """Draw the progress bar, on a terminal only."""
         if not self._moves:
             return
         full = round(max(0.0, min(1.0, share)) * BAR_WIDTH)
@@ -158,7 +158,9 @@ def main(arguments: list[str]) -> int:
     signal.pthread_sigmask(signal.SIG_BLOCK, STOPS)
     parser = argparse.ArgumentParser(prog="dev.py demo", description="Sensors, a server, Spark, lookups, a picture.")
     parser.add_argument("--seconds", type=float, default=20, help="how long the sensors run (default: 20)")
-    parser.add_argument("--plot", type=Path, default=Path("pipeline.png"), help="the picture (default: pipeline.png)")
+    parser.add_argument(
+        "--plot", type=Path, default=Path("pipeline.png"), help="file for the picture (default: pipeline.png)"
+    )
     options = parser.parse_args(arguments)
     screen = Screen(sys.stdout)
     screen.say("Sensors write, Spark averages, you look up. Ctrl-C ends it and leaves nothing behind.\n", timed=False)

@@ -111,7 +111,7 @@ def set_up(environment: Path, requirements: str) -> None:
 
 @contextmanager
 def _ticking(tell: Callable[[str], None]) -> Iterator[None]:
-    """Show the elapsed time, every second on a terminal; `tell` gets the end of the line."""
+    """Show the elapsed time, every second on a terminal; `tell` prints it with the given end of the line."""
     if not sys.stdout.isatty():
         tell("\n")
         yield
@@ -168,5 +168,5 @@ def _entries(requirements: str, *names: str) -> str:
 
 
 def with_spark42(requirements: str) -> str:
-    """The lock file with the oldest Spark that we support, which has a lock of its own, in place of the newest."""
+    """Return the lock file with the newest Spark replaced by the oldest one that we support."""
     return requirements.replace(_entries(requirements, "pyspark"), SPARK42_LOCK.read_text(encoding="utf-8"))

@@ -92,7 +92,9 @@ class Outcome:
 def main(arguments: list[str]) -> int:
     """Run commands in clean roots; return 0 if all succeeded and left nothing behind."""
     parser = argparse.ArgumentParser(prog="dev.py fresh", description=__doc__.splitlines()[0])
-    parser.add_argument("releases", nargs="*", metavar="RELEASE", help=f"default: {' '.join(RELEASES)}")
+    parser.add_argument(
+        "releases", nargs="*", metavar="RELEASE", help=f"releases of Debian (default: {' '.join(RELEASES)})"
+    )
     parser.add_argument("--run", action="append", metavar="COMMAND", help="a command of dev.py; may be repeated")
     options = parser.parse_args(arguments)
     _fail_unless_possible()

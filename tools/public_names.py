@@ -189,7 +189,7 @@ def usages(folder: Path) -> list[Usage]:
 
 
 def _producers(names: Iterable[PublicName]) -> dict[str, set[str]]:
-    """By class, the words that lead to an object of it: the class itself, and names annotated to return one."""
+    """The words that lead to an object of each class: its own name, and names that are annotated to return one."""
     found: dict[str, set[str]] = defaultdict(set)
     members = [(owner, member) for space in NAMESPACES for owner in _classes(space) for member in _members(owner)]
     owners = {owner for name in names for owner in name.owners}
@@ -246,7 +246,7 @@ def unexecuted(
 
 
 def all_names() -> list[PublicName]:
-    """Every public name."""
+    """All public names: of the API, of options and of commands."""
     return [*api_names(), *option_names(), *command_names()]
 
 

@@ -82,7 +82,7 @@ def main(arguments: list[str]) -> int:
     logs.mkdir(parents=True, exist_ok=True)
     commit = clean_commit()
     if not commit and not options.only:
-        raise SystemExit("dev.py series: there are changes that are not committed; the clones would not have them")
+        raise SystemExit("dev.py series: commit your changes first, because the clones would not have them")
     failures: Counter[str] = Counter()
     rows: list[str] = []
     greens = 0

@@ -31,7 +31,7 @@ JAVA_SECONDS = 120.0
 
 
 def spark_home() -> Path:
-    """The home of Spark in the cache."""
+    """The Spark home in the cache, created on the first call: hard links to the jar files of PySpark."""
     import pyspark
 
     package = Path(pyspark.__file__).parent

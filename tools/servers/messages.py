@@ -10,12 +10,12 @@ from fluss.protocol import fluss_api_pb2 as pb
 
 
 def int_column(name: str, **more: Any) -> dict[str, Any]:
-    """JSON of an INT column."""
+    """An INT column in the JSON form of a table descriptor."""
     return {"name": name, "data_type": {"type": "INTEGER"}, **more}
 
 
 def text_column(name: str, **more: Any) -> dict[str, Any]:
-    """JSON of a STRING column."""
+    """A STRING column in the JSON form of a table descriptor."""
     return {"name": name, "data_type": {"type": "STRING"}, **more}
 
 
@@ -46,12 +46,12 @@ def table_document(
 
 
 def path(name: str, database: str = "fluss") -> pb.PbTablePath:
-    """A table path message."""
+    """The message for the path of a table."""
     return pb.PbTablePath(database_name=database, table_name=name)
 
 
 def spec(**values: str) -> pb.PbPartitionSpec:
-    """A partition spec message."""
+    """The message for the values of partition columns."""
     return pb.PbPartitionSpec(
         partition_key_values=[pb.PbKeyValue(key=key, value=value) for key, value in values.items()]
     )

@@ -83,12 +83,12 @@ class ServerProcess:
             watchdog.cancel()
         if not line:
             code = self.process.wait()
-            raise ServerFailedError(f"exit code {code}\n{self.log_text()}")
+            raise ServerFailedError(f"the server ended with exit code {code} before it was ready\n{self.log_text()}")
         return line.strip()
 
     @property
     def addresses(self) -> dict[str, str]:
-        """Listener name -> host:port, from the ready line."""
+        """The addresses (host:port) by listener name, from the ready line."""
         return dict(re.findall(r"(\w+)://([^\s,]+)", self.ready_line))
 
     @property

@@ -33,7 +33,7 @@ def add_parser(commands: Any) -> None:
         job = jobs.add_parser(name, help=text, description=text[0].upper() + text[1:] + ".")
         add_client_flags(job)
         add_lake_flags(job)
-        job.add_argument("--table", metavar="DB.TABLE", required=True, help="the table")
+        job.add_argument("--table", metavar="DB.TABLE", required=True, help="the table whose lake table is maintained")
         job.add_argument("--dry-run", action="store_true", help="print what would be done, and change nothing")
         job.add_argument(
             "--spark", action="store_true", help=f"{_WORK[name]} files in Spark tasks, not in threads here"

@@ -82,7 +82,7 @@ def add_parser(commands: Any) -> None:
         help="what to do if rows of a log table expired before they were tiered; by default fail",
     )
     parser.add_argument("--no-maintenance", action="store_true", help="do no compaction, expiry or removal of orphans")
-    parser.add_argument("--quiet", action="store_true", help="no progress, only errors")
+    parser.add_argument("--quiet", action="store_true", help="print errors, but no progress")
     parser.set_defaults(run=run, wrong_flags=parser.error)
 
 

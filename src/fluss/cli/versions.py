@@ -74,7 +74,7 @@ def java_version() -> str | None:
 
 
 def _release(home: Path) -> str:
-    """The version in the `release` file of a Java."""
+    """The version in the `release` file of a Java installation."""
     try:
         text = (home / "release").read_text(encoding="utf-8", errors="replace")
     except OSError:

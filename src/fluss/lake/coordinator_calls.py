@@ -173,7 +173,7 @@ class TieringCalls:
     def snapshot(
         self, path: TablePath, snapshot_id: int | None = None, *, readable: bool = False
     ) -> tuple[int, LakeSnapshot] | None:
-        """The table id, and the newest registered snapshot or the one with `snapshot_id`; None if there is none."""
+        """The table id and a registered snapshot, the newest or that with `snapshot_id`; None if it does not exist."""
         request = pb.GetLakeSnapshotRequest(snapshot_id=snapshot_id, readable=readable)
         request.table_path.database_name, request.table_path.table_name = path.database_name, path.table_name
         try:

@@ -204,7 +204,10 @@ def _register(table: LakeTable, table_id: int, snapshot_id: int, offsets_path: s
         registry.register(snapshot_id, offsets_path, _oldest_round(table))
     except FlussError as error:
         logger.warning(
-            "snapshot %d of %s could not be registered, the next round does it: %s", snapshot_id, table, error.message
+            "snapshot %d of %s could not be registered; the next round registers it: %s",
+            snapshot_id,
+            table,
+            error.message,
         )
 
 

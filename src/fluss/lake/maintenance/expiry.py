@@ -44,7 +44,7 @@ class ExpiryPlan:
 
 @dataclass(frozen=True)
 class ExpiryResult:
-    """The result of an expiry."""
+    """The numbers of snapshots and files that an expiry removed."""
 
     snapshot_count: int = 0
     file_count: int = 0

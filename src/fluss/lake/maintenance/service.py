@@ -40,7 +40,7 @@ def wall_clock_ms() -> int:
 
 
 class TableMaintenance:
-    """The jobs on one lake table. Each job loads the current table; one thread at a time."""
+    """The jobs on one lake table, used by one thread at a time. Each job loads the current table."""
 
     def __init__(
         self,

@@ -1,6 +1,6 @@
 """Rows of the lake, corrected by later changes: a hash merge by key, in which the newest row of a key wins.
 
-The changes are kept in memory, one image per key, with a mark for deletions: a key that was changed and then deleted
+The changes are kept in memory, one image per key, with a flag for deletions: a key that was changed and then deleted
 must still hide its row in the lake. The rows of the lake stream past them, in any order of keys.
 
 A `Tail` is used by one thread.

@@ -71,7 +71,7 @@ class UnionSplit:
 
     @property
     def log_count(self) -> int:
-        """The number of offsets of the log."""
+        """The number of offsets of the log that the split reads."""
         return 0 if self.is_live else max(self.stop - self.start, 0)
 
     @property
@@ -81,7 +81,7 @@ class UnionSplit:
 
     @property
     def lake_bytes(self) -> int:
-        """Size of the files."""
+        """The size of the files."""
         return sum(file.size_bytes for file in self.files)
 
     def bucket(self, table_id: int) -> TableBucket:
@@ -202,7 +202,7 @@ def _plan_lake(table: TableAccess, predicate: Predicate | None, options: LakeOpt
         if snapshot_id is None:
             raise FlussError(
                 f"the lake table {table.path} has no snapshot from {options.timestamp_ms} ms since 1970 or earlier: it "
-                "is younger, or snapshots of that time have expired: choose a later time",
+                "is younger, or snapshots of that time have expired. Choose a later time",
                 ErrorCode.LAKE_SNAPSHOT_NOT_EXIST,
             )
     files = files_by_place(lake.plan_files(snapshot_id, table.schema, condition))

@@ -25,7 +25,7 @@ MIN_UNMERGED_ROWS = 200_000
 
 
 class Changes(NamedTuple):
-    """Changed keys, and the rows of those that still exist, in offset order; None if there are none."""
+    """The changed keys, and the rows of those that still exist, in offset order; None stands for no keys or rows."""
 
     keys: pa.Array | None
     rows: pa.RecordBatch | None

@@ -18,7 +18,7 @@ _MILLISECONDS = pa.timestamp("ms", "UTC")
 
 
 class SplitLog:
-    """Reads one split. Iterate over it once; `reached` is then the offset after the rows read. One thread; blocks.
+    """Reads one split, in one thread; blocks. Iterate over it once; `reached` is then the offset after the last row.
 
     If time is up before a split begins, it reads nothing, so that rounds end; a split that has begun reads at least one
     batch, so that rounds make progress.

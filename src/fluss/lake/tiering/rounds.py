@@ -215,7 +215,9 @@ class TableRound:
             except FlussError as error:
                 if error.is_retriable or error.error_code == ErrorCode.TABLE_NOT_EXIST:
                     raise
-                logger.info("%s: %s cannot be used, the offsets are sent again: %s", self._path, offsets_path, error)
+                logger.info(
+                    "%s: the offsets in %s cannot be used and are sent again: %s", self._path, offsets_path, error
+                )
         offsets_path = self._calls.prepare(table_id, self._path, last.offsets, ignore_previous=True)
         self._calls.commit(table_id, last.snapshot_id, offsets_path, earliest_snapshot_id=KEEP_ALL_SNAPSHOTS)
 

@@ -69,7 +69,7 @@ class ServiceWatcher(Watcher, Protocol):
 
 
 class TieringService:
-    """The tiering service. Used by one thread, which runs `once` or `run_until`.
+    """Runs rounds of tiering and maintenance. Used by one thread, which calls `once` or `run_until`.
 
     `tables`: tier only these, whatever the coordinator assigns. `maintenance_runner`: runs maintenance tasks; threads
     of this process if None.

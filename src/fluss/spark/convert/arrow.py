@@ -71,7 +71,7 @@ class SparkInput:
         self._rows_before = 0
 
     def rows(self, columns: Sequence[pa.Array]) -> pa.RecordBatch:
-        """Build a batch of the table from arrays in the order of its columns. Rows are counted over all batches."""
+        """Build a batch of the table from arrays in the order of its columns. Errors count rows over all batches."""
         arrays = []
         for array, column in zip(columns, self._columns.columns, strict=True):
             taken = taken_type(array.type, column.data_type, f"column {column.name!r}", self._nanos_as)

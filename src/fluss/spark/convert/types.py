@@ -176,7 +176,7 @@ def _check_old_rows(info: TableInfo) -> None:
     if not info.has_primary_key():
         raise FlussError(
             f"table {info.table_path} has no primary key, so its rows never change and mode=binlog is not possible: "
-            "use mode=changelog, or leave it out"
+            "use mode=changelog, or leave the mode out"
         )
     properties = info.get_properties()
     only_inserts = property_value(properties, MERGE_ENGINE) == "first_row"

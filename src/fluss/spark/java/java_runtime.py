@@ -5,7 +5,8 @@ the module `jdk.incubator.vector`, which Spark's launcher always requests. So `J
 small `java` script that drops this argument.
 
 Spark's workers import PySpark from `SPARK_HOME/python/lib/pyspark.zip` if it exists. The zip has no byte code and costs
-half a second per worker process. With a home that only links to PySpark's jars and scripts they use the installed one.
+half a second per worker process. With a home that only links to PySpark's jars and scripts, the workers use the
+installed PySpark.
 
 Spark runs Python through a shell without quotes. If the path has a space, Spark would find neither Python nor any data
 source that is written in it. Then Spark gets a link to the same Python, in a path without spaces.

@@ -58,7 +58,7 @@ class SparkRunner:
 
 @dataclass(frozen=True)
 class _SplitTask:
-    """The function that workers run for each split."""
+    """A function that workers can unpickle and call for each split; it leases a connection of the worker."""
 
     client: ClientOptions
     work: TableWork

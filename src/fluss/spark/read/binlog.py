@@ -161,8 +161,8 @@ class Pairing:
 
     def _missing(self, offset: int) -> FlussError:
         return FlussError(
-            f"table {self._table}: the update at offset {offset} is not preceded by its old row: the table kept none "
-            "when it was written (table.changelog.image); read it with mode=changelog, or start after this offset"
+            f"table {self._table}: the update at offset {offset} is not preceded by its old row, because the table "
+            "kept none when it was written (table.changelog.image). Read with mode=changelog, or start after it"
         )
 
 

@@ -66,8 +66,9 @@ class TableBuckets:
     def have_gaps(self) -> bool:
         """True if some offsets of these logs may have no row. Only for log tables; in changelogs this is usual.
 
-        The row counts are requested after the offsets. A count that is a little higher means that rows have arrived in
-        between. A server that may have lost rows skips many offsets, so a much higher count means a gap.
+        The row counts are requested after the offsets. A lower count means that offsets have no row, and a slightly
+        higher count that rows have arrived since. A server that may have lost rows skips many offsets at once, so after
+        a large increase some of the new offsets may have no row.
         """
         if not self.buckets:
             return False
@@ -187,7 +188,7 @@ def _explicit(buckets: TableBuckets, option: str, position: Position, rest: Offs
         if not earliest[bucket] <= offset <= latest[bucket]:
             raise FlussError(
                 f"option {option}: {buckets.text(bucket)} has offsets {earliest[bucket]} to {latest[bucket]}, "
-                f"not {offset}: older rows have expired, newer ones are not there yet",
+                f"not {offset}: older rows have expired, and newer ones do not exist yet",
                 ErrorCode.LOG_OFFSET_OUT_OF_RANGE_EXCEPTION,
             )
         chosen[bucket] = offset

@@ -63,12 +63,12 @@ def with_stored(batches: Iterable[pa.RecordBatch], target: pa.Schema, name: str)
 
 
 def _filler(data_type: pa.DataType) -> pa.Array:
-    """One value, not null, that is never read."""
+    """An array of one value that is not null, for a column that is never read."""
     buffers = [None, _NOTHING, _NOTHING] if any(is_kind(data_type) for is_kind in _VARIABLE) else [None, _NOTHING]
     return pa.Array.from_buffers(data_type, 1, buffers)
 
 
 def _one_value(message: memoryview) -> pa.Array:
-    """An array of one value, without a copy."""
+    """An array with the message as its only value, without a copy."""
     bounds = pa.py_buffer(_BOUNDS.pack(0, len(message)))
     return pa.Array.from_buffers(pa.binary(), 1, [None, bounds, pa.py_buffer(message)])

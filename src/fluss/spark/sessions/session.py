@@ -1,8 +1,8 @@
 """`fluss.spark.session()`: a Spark session for tables of a cluster, on a machine without any set-up.
 
-Before the Java process starts, it finds a Java (`fluss.spark.java.java_runtime`), tells Spark to run its workers with
-this Python, and gives Spark a home without a zipped copy of PySpark, from which workers would start slowly. After the
-start it loads the Java classes with which reads push filters down and leave columns out
+Before the Java process starts, the function finds a Java (`fluss.spark.java.java_runtime`), tells Spark to run its
+workers with this Python, and gives Spark a home without a zipped copy of PySpark, from which workers would start
+slowly. After the start it loads the Java classes with which reads push filters down and leave columns out
 (`fluss.spark.java.java_classes`). Settings that a user gives win over the defaults here; existing environment variables
 are left alone.
 

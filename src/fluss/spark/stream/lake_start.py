@@ -69,7 +69,7 @@ def _offsets_behind(
         else:
             raise FlussError(
                 f"{next(iter(watch.names_of([key]).values()))} of {watch.opened.info.table_path}: the lake ends at "
-                f"offset {tiered} and the log begins at {begins}: the rows in between expired before they were tiered. "
+                f"offset {tiered} and the log begins at {begins}, so the rows in between expired before tiering. "
                 "Start with start=earliest (the log alone), or read the lake with a batch query",
                 ErrorCode.LOG_OFFSET_OUT_OF_RANGE_EXCEPTION,
             )
@@ -100,8 +100,8 @@ class SnapshotFiles:
             if len(chosen) != lake.files:
                 raise FlussError(
                     f"snapshot {lake.snapshot_id} of the lake table {self._watch.opened.info.table_path} has "
-                    f"{len(chosen)} files to read, but the checkpoint has {lake.files}: it is of another table, or was "
-                    "written by another release. Start with a new checkpoint",
+                    f"{len(chosen)} files to read, but the checkpoint has {lake.files}: it belongs to another table, or "
+                    "was written by another release. Start with a new checkpoint",
                     ErrorCode.INVALID_CONFIG_EXCEPTION,
                 )
             self._known = lake, chosen, target

@@ -187,7 +187,7 @@ class StreamPlanner:
             if now - self._away_since > self._patience_seconds:
                 raise FlussError(
                     f"the servers of {self._options.table} have not answered for {now - self._away_since:.0f} s "
-                    f"(5 x scan.poll.timeout); last error: {error.message}",
+                    f"(5 x scan.poll.timeout): check that they run. Last error: {error.message}",
                     error.error_code,
                 ) from error
             return start

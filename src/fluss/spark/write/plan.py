@@ -251,14 +251,14 @@ class _Planner:
         for column, position in zip(columns.columns, positions, strict=True):
             given = self._schema.fields[position]
             if isinstance(given.dataType, NullType) and not column.data_type.nullable:
-                self._refuse(f"column {column.name!r} is NOT NULL, but null in all rows")
+                self._refuse(f"column {column.name!r} is NOT NULL, but null in all rows: give it values")
             fields.append(StructField(column.name, given.dataType, given.nullable))
         try:
             check_types(spark_arrow_schema(StructType(fields)), columns, self._options.nanos_as)
         except FlussError as error:
             self._refuse(error.message)
         except PySparkException as error:
-            self._refuse(f"a column has a type that Spark cannot convert to Arrow: {error}")
+            self._refuse(f"cast or drop the column whose type Spark cannot convert to Arrow: {error}")
 
     def _position(self, name: str, names: Sequence[str], what: str) -> int | None:
         try:

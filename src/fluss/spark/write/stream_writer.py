@@ -53,7 +53,7 @@ class FlussStreamWriter(DataSourceStreamArrowWriter):
 
 
 def stream_identity() -> TaskIdentity:
-    """The identity of the running task."""
+    """The query, the batch and the partition of the running task."""
     context = TaskContext.get()
     assert context is not None, "Spark calls this in a task"
     batch = context.getLocalProperty(BATCH_ID_PROPERTY)

@@ -35,7 +35,7 @@ class PartitionLayout:
                 self._types.append(from_iceberg_type(column.field_type))
 
     def record(self, name: str | None, bucket_id: int) -> Record:
-        """The partition of a file of this bucket."""
+        """The partition values of files with rows of this partition and bucket."""
         if not self.is_ours:
             raise FlussError(
                 "the partitions of the lake table were changed from outside; a tiered table must keep the partition "

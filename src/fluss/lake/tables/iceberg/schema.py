@@ -103,11 +103,13 @@ def _user_field(column: Column, next_id: Callable[[], int]) -> NestedField:
 def _check_key(name: str, data_type: DataType) -> None:
     """Raise unless different keys differ in the lake too, and Iceberg accepts the type as an identifier."""
     if data_type.root in _FLOATS or data_type.root in _NESTED:
-        raise _invalid(f"primary-key column {name!r} is {data_type}, which cannot identify rows of an Iceberg table")
+        raise _invalid(
+            f"primary-key column {name!r} is {data_type}, which cannot identify rows in Iceberg: use another type"
+        )
     if getattr(data_type, "precision", 0) > LAKE_TIME_PRECISION and data_type.root.startswith("TIME"):
         raise _invalid(
             f"primary-key column {name!r} is {data_type}, but times in the lake have {LAKE_TIME_PRECISION} digits: "
-            "different keys would become the same"
+            "different keys would become the same, so use a type with fewer digits"
         )
 
 

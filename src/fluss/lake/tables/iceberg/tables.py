@@ -174,7 +174,7 @@ def _add_missing(table: Table, fields: Sequence[NestedField]) -> None:
 
 
 def identifier(path: TablePath) -> tuple[str, str]:
-    """The name as a tuple, so that a dot in it does not split it."""
+    """The name of the lake table as a tuple, so that pyiceberg does not split it at a dot."""
     return (path.database_name, path.table_name)
 
 

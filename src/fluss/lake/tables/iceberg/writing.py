@@ -125,7 +125,7 @@ class _SplitFiles:
 
 
 def _without_hidden_nulls(batch: pa.RecordBatch) -> pa.RecordBatch:
-    """Nested columns as Parquet needs them, whether they come from a key-value batch or from a file of the lake."""
+    """Convert nested columns to the form that Parquet needs, whether from a key-value batch or a file of the lake."""
     if not any(pa.types.is_nested(field.type) for field in batch.schema):
         return batch
     return pa.RecordBatch.from_arrays([without_hidden_nulls(column) for column in batch.columns], schema=batch.schema)
