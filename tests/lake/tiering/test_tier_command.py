@@ -79,6 +79,35 @@ def test_once_reports_that_there_is_nothing_to_do(tmp_path: Path, capfd: pytest.
         assert "nothing to tier" not in capfd.readouterr().err
 
 
+def test_once_fails_for_a_remote_segment_that_is_too_short(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
+    small = {
+        "log.segment.file-size": "8kb",
+        "log.retention.check-interval": "50ms",
+        "remote.log.task-interval-duration": "50ms",
+    }
+    people = [person(n) for n in range(1500)]
+    with (
+        fluss.embedded(tmp_path / "data", config=small) as cluster,
+        fluss.connect(cluster.bootstrap_servers) as db,
+    ):
+        table = LakeTable(db, bucket_count=1, properties={"table.log.tiered.local-segments": "1"})
+        for start in range(0, len(people), 50):
+            db.append(table.name, people[start : start + 50])
+        segments, local = tmp_path / "data" / "remote" / "log", tmp_path / "data" / "data" / "fluss"
+        wait_until(lambda: len(list(segments.rglob("*.log"))) > 2, "there are remote segments")
+        wait_until(lambda: len(list(local.rglob("*.log"))) <= 2, "old segments are in remote storage only")
+        path = sorted(segments.rglob("*.log"), key=lambda each: each.name)[1]
+        whole = path.read_bytes()
+        command = ["tier", "--once", "--local", "--bootstrap", cluster.bootstrap_servers]
+        for content in (b"", whole[: len(whole) // 2], whole[:-1]):
+            path.write_bytes(content)
+            assert main(command) == 1
+            assert str(path) in capfd.readouterr().err
+        path.write_bytes(whole)
+        assert main(command) == 0
+        table.check(people)
+
+
 def test_a_service_ends_with_the_signal(server: ServerProcess, db: fluss.Database, tmp_path: Path) -> None:
     table = LakeTable(db, properties={"table.datalake.freshness": "100 ms"})
     db.append(table.name, [person(n) for n in range(5)])

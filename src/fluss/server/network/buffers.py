@@ -26,6 +26,10 @@ MAX_STEP_BYTES = 512 * 1024
 # What all frames being received get together in one iteration of the event loop. libuv reads up to 32 times in a row,
 # and fresh memory costs a page fault per page: without turns, dozens of frames would occupy the loop for half a second.
 TURN_BYTES = 8 * 1024 * 1024
+# A slow frame must make at least this much progress within its time limit, and the second while others wait for memory:
+# with less than 256 KiB/s, large frames of others would wait for an hour.
+MIN_PROGRESS_BYTES = 64 * 1024
+MIN_PROGRESS_UNDER_PRESSURE_BYTES = 512 * 1024
 MAX_POOLED_BUFFER_BYTES = 16 * 1024 * 1024
 
 
@@ -178,6 +182,11 @@ class ReceivedInMemory(BytesInMemory):
     def share_bytes(self) -> int:
         """The number of bytes of a frame that may be in memory when memory is short."""
         return self._shared_bytes // (2 * max(1, len(self._unfinished)))
+
+    @property
+    def min_progress_bytes(self) -> int:
+        """How much progress a frame must make within its time limit, or it counts as stalled."""
+        return MIN_PROGRESS_UNDER_PRESSURE_BYTES if self.has_waiting else MIN_PROGRESS_BYTES
 
     def turn_is_over(self, count: int) -> bool:
         """True if a frame that has received `count` bytes since it was last held must let others go first."""

@@ -43,8 +43,6 @@ if TYPE_CHECKING:
 logger = logging.getLogger("fluss.server.network")
 
 BIG_FRAME_BYTES = 64 * 1024
-# A slow frame must make at least this much progress between two checks, or it counts as stalled.
-MIN_PROGRESS_BYTES = 64 * 1024
 FRAME_START_BYTES = LENGTH_BYTES + REQUEST_HEADER_BYTES
 
 
@@ -219,7 +217,7 @@ class Connection(asyncio.BufferedProtocol):
     def _big_arrived(self, nbytes: int) -> None:
         self._big_position += nbytes
         self.server.received.charge_frame(id(self), nbytes)
-        if self._big_position - self._progress_mark >= MIN_PROGRESS_BYTES:
+        if self._big_position - self._progress_mark >= self.server.received.min_progress_bytes:
             self._progress_mark = self._big_position
             self.progress_at = self.server.now
         if self._big_position < self._big_size:

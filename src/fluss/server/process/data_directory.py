@@ -145,11 +145,17 @@ def _open_locked(path: Path) -> list[int]:
 
 
 def _make_durably(path: Path) -> None:
-    """Create a directory and its parents, and sync them: a power loss could remove the directory otherwise."""
+    """Create a directory and its parents, and sync them: a power loss could remove the directory otherwise.
+
+    The parent of an existing directory is synced too, if this user may open it: the directory may have just been made.
+    """
     missing = [each for each in (path, *path.parents) if not each.exists()]
     path.mkdir(mode=0o700, parents=True, exist_ok=True)
     for each in missing:
         FileSystem().sync_directory(str(each.parent))
+    if not missing:
+        with contextlib.suppress(OSError):
+            FileSystem().sync_directory(str(path.absolute().parent))
 
 
 def _try_lock(descriptor: int) -> bool:

@@ -126,8 +126,13 @@ class TabletRole(Role):
 
 
 def _network_limits(config: ServerConfig) -> NetworkLimits:
+    defaults = NetworkLimits()
+    # The oldest frame may use the half of the shared memory that is for ordinary frames: so larger frames need more.
+    more_bytes = 2 * max(0, config.max_request_size - defaults.max_request_bytes)
     return NetworkLimits(
         max_request_bytes=config.max_request_size,
+        max_received_bytes_in_memory=defaults.max_received_bytes_in_memory + more_bytes,
+        max_shared_received_bytes=defaults.max_shared_received_bytes + more_bytes,
         max_connections=config.max_connections,
         idle_seconds=config.connection_max_idle_ms / 1000,
     )
