@@ -52,7 +52,8 @@ SOAK_SETTINGS = {"FLUSS_KILL_ROUNDS": "500", "FLUSS_FUZZ_FRAMES": "1000000", "HY
 SOAK_SETTINGS["FLUSS_TEST_LIMIT_SECONDS"] = "7200"
 SOAKED_FOLDERS = ["tests/recovery", "tests/history", "tests/fuzz", "tests/unit/codec"]
 SOAKED_FOLDERS += ["tests/spark/stream/test_kill_rounds.py", "tests/spark/lake/test_tier_kill.py"]
-SOAKED_FOLDERS += ["tests/bench", "tests/spark/test_bench.py"]
+SOAKED_FOLDERS += ["tests/bench", "tests/spark/test_bench.py", "tests/tidy/test_coverage_report.py"]
+SOAKED_FOLDERS += ["tests/contract/test_values_differential.py", "tests/spark/convert/test_values.py"]
 # Tests of the parts that depend most on Spark's internals: Java classes, planning, state of streams, types, Connect.
 SPARK42_NAMES = {
     "sessions": ["session", "connect"],

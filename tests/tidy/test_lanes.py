@@ -11,6 +11,7 @@ from pathlib import Path
 
 import pytest
 
+import dev
 from tests.support.runner.lanes import FOLDERS, LANES
 from tests.tidy.repository import ROOT, nodes
 from tools.testing import FAST_FOLDERS, MARKS
@@ -64,6 +65,17 @@ def test_every_test_of_this_run_has_one_lane(request: pytest.FixtureRequest) -> 
 def test_the_gate_leaves_out_no_module_but_these() -> None:
     left_out = [path.relative_to(ROOT).as_posix() for path in (ROOT / "tests").rglob("test_*.py") if is_left_out(path)]
     assert sorted(left_out) == sorted(ONLY_IN_ALL)
+
+
+def test_a_soak_runs_every_test_that_has_its_mark() -> None:
+    marked = [
+        path.relative_to(ROOT)
+        for path in (ROOT / "tests").rglob("test_*.py")
+        if re.search(r"^ *(@|pytestmark = .*\b)pytest\.mark\.soak\b", path.read_text(encoding="utf-8"), re.MULTILINE)
+    ]
+    soaked = [Path(each) for each in dev.SOAKED_FOLDERS]
+    assert [path for path in marked if not {path, *path.parents} & set(soaked)] == []
+    assert [path for path in soaked if not (ROOT / path).exists()] == []
 
 
 def is_left_out(path: Path) -> bool:

@@ -89,7 +89,7 @@ def _number(value: Any, data_type: t.DataType) -> Any:
 def _time(value: Any, data_type: t.DataType, is_keyed: bool) -> Any:
     if data_type.root == "DATE":
         if isinstance(value, datetime.datetime):
-            _need(value.time() == datetime.time() and value.tzinfo is None)
+            _need(value.time() == datetime.time() and value.tzinfo is None and not _nanos(value))
             return value.date()
         _need(isinstance(value, datetime.date))
         return value
@@ -103,21 +103,25 @@ def _time(value: Any, data_type: t.DataType, is_keyed: bool) -> Any:
     has_zone = isinstance(data_type, t.TimestampLtzType)
     _need(value.tzinfo is None or has_zone)
     moment = value if value.tzinfo is None else value.astimezone(UTC).replace(tzinfo=None)
-    _need(moment.microsecond % 10 ** (6 - precision) == 0)
+    _need(moment.microsecond % 10 ** (6 - precision) == 0 and (data_type.precision > 6 or not _nanos(moment)))
     _need(data_type.precision <= 6 or FIRST_NANO <= moment <= LAST_NANO)
     return moment.replace(tzinfo=UTC) if has_zone else moment
 
 
-def shown(value: Any) -> str:
-    """A string that differs where values do."""
+def _nanos(moment: datetime.datetime) -> int:
+    """A Timestamp of pandas counts nanoseconds as well."""
+    return int(getattr(moment, "nanosecond", 0))
+
+
+def shown(value: Any, *, digits: int = 9) -> str:
+    """A string that differs where values do, at most `digits` (6 or 9) of a second included."""
     if isinstance(value, dict):
-        return f"{{{', '.join(f'{name}: {shown(each)}' for name, each in value.items())}}}"
-    if isinstance(value, list):
-        return f"[{', '.join(map(shown, value))}]"
-    if isinstance(value, tuple):
-        return f"({', '.join(map(shown, value))})"
-    if isinstance(value, datetime.datetime):  # a Timestamp of pandas counts nanoseconds as well
-        nanos = getattr(value, "nanosecond", 0)
+        return f"{{{', '.join(f'{name}: {shown(each, digits=digits)}' for name, each in value.items())}}}"
+    if isinstance(value, list | tuple):
+        items = ", ".join(shown(each, digits=digits) for each in value)
+        return f"[{items}]" if isinstance(value, list) else f"({items})"
+    if isinstance(value, datetime.datetime):
+        nanos = _nanos(value) if digits == 9 else 0
         text = value.strftime("%Y-%m-%d %H:%M:%S.%f") + (f" and {nanos} ns" if nanos else "")
         return text if value.tzinfo is None else f"{text} at {value.utcoffset()}"
     return f"{type(value).__name__} {value!r}"

@@ -9,6 +9,8 @@ import random
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
+import pandas as pd
+
 from fluss.model import types as t
 
 D = decimal.Decimal
@@ -70,8 +72,11 @@ def _drawn_decimal(rng: random.Random) -> t.DataType:
     return t.DecimalType(precision, rng.randint(0, precision))
 
 
-def drawn_value(rng: random.Random, data_type: t.DataType) -> Any:
-    """A value of the kind that the type has, which fits; null now and then if the type allows it."""
+def drawn_value(rng: random.Random, data_type: t.DataType, *, nanos: bool = False) -> Any:
+    """A value of the kind that the type has, which fits; null now and then if the type allows it.
+
+    With `nanos`, moments of nine digits may have digits below a microsecond, and are of pandas then.
+    """
     if data_type.nullable and rng.random() < 0.1:
         return None
     root = data_type.root
@@ -84,13 +89,22 @@ def drawn_value(rng: random.Random, data_type: t.DataType) -> Any:
         number = rng.choice([0, 1, limit - 1, 1 - limit, rng.randrange(-limit + 1, limit)])
         return D((int(number < 0), tuple(map(int, str(abs(number)))), -data_type.scale))
     if isinstance(data_type, t.ArrayType):
-        return [drawn_value(rng, data_type.element) for _ in range(rng.choice([0, 1, 3]))]
+        return [drawn_value(rng, data_type.element, nanos=nanos) for _ in range(rng.choice([0, 1, 3]))]
     if isinstance(data_type, t.MapType):
         keys = {drawn_value(rng, data_type.key.not_null()) for _ in range(rng.choice([0, 1, 3]))}
-        return [(key, drawn_value(rng, data_type.value)) for key in sorted(keys)]
+        return [(key, drawn_value(rng, data_type.value, nanos=nanos)) for key in sorted(keys)]
     if isinstance(data_type, t.RowType):
-        return {field.name: drawn_value(rng, field.data_type) for field in data_type.fields}
-    return _drawn_plain(rng, data_type)
+        return {field.name: drawn_value(rng, field.data_type, nanos=nanos) for field in data_type.fields}
+    value = _drawn_plain(rng, data_type)
+    if nanos and isinstance(data_type, t.TimestampType | t.TimestampLtzType) and data_type.precision == 9:
+        return with_nanos(rng, value)
+    return value
+
+
+def with_nanos(rng: random.Random, moment: datetime.datetime) -> datetime.datetime:
+    """The moment with digits below a microsecond, more often than not."""
+    nanos = rng.choice([0, 1, 499, 500, 999])
+    return pd.Timestamp(moment).as_unit("ns") + pd.Timedelta(nanos, "ns") if nanos else moment
 
 
 def _drawn_plain(rng: random.Random, data_type: t.DataType) -> Any:
@@ -120,9 +134,14 @@ def _drawn_plain(rng: random.Random, data_type: t.DataType) -> Any:
     return moment.replace(tzinfo=UTC) if isinstance(data_type, t.TimestampLtzType) else moment
 
 
-def drawn(rng: random.Random) -> Any:
-    """A value of any kind, for any column: it may fit or not."""
-    kind = rng.randrange(11)
+def drawn(rng: random.Random, *, nanos: bool = False) -> Any:
+    """A value of any kind, for any column: it may fit or not. With `nanos`, also moments of pandas, and NaN."""
+    kind = rng.randrange(13 if nanos else 11)
+    if kind == 11:
+        return math.nan
+    if kind == 12:
+        zone = rng.choice([None, UTC])
+        return with_nanos(rng, datetime.datetime(rng.choice([1678, 1969, 2026]), 3, 1, 0, 5, 0, 999_999, zone))
     if kind == 0:
         return rng.choice([0, 1, -1, 127, 128, -129, 2**31 - 1, 2**31, 2**53, 2**53 + 1, 2**62, 2**63 - 1, -(2**63)])
     if kind == 1:
