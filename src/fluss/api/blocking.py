@@ -7,8 +7,7 @@
         print(db.lookup("users", 1))
 
 Every call blocks until it is done, also in a notebook, whose own event loop continues afterwards. A `Database` uses the
-same session, writers, scanners and lookupers as the rest of the client and keeps writers and lookupers per table. It
-may be used by several threads.
+same session as the rest of the client, keeps writers and lookupers per table, and may be used by several threads.
 """
 
 from __future__ import annotations

@@ -47,7 +47,7 @@ class OrphanResult:
 def plan_orphans(
     table: LakeTable, options: MaintenanceOptions, now_ms: int, *, is_automatic: bool = False
 ) -> OrphanPlan:
-    """List the orphans that are old enough to be removed now; if `is_automatic`, only those older than the newest snapshot."""
+    """List the orphans that may be removed now; if `is_automatic`, only those older than the newest snapshot."""
     older_than_ms = now_ms - options.orphan_age_ms
     if is_automatic:
         history = table.history()

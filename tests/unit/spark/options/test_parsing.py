@@ -69,7 +69,7 @@ def test_a_password_is_not_shown() -> None:
     ("options", "words"),
     [
         ({"maxRowPerTrigger": "5"}, r"no option 'maxrowpertrigger': did you mean maxRowsPerTrigger"),
-        ({"zzz": "5"}, r"no option 'zzz': there are as_of, bootstrap.servers, "),
+        ({"zzz": "5"}, r"no option 'zzz': its options are as_of, bootstrap.servers, "),
         ({"limit": "-1"}, r"option limit must be a whole number of at least 0, got '-1'"),
         ({"limit": "many"}, r"option limit must be a whole number"),
         ({"mode": "fast"}, r"option mode must be one of state, changelog, binlog, lake, got 'fast'"),

@@ -373,8 +373,8 @@ class BucketLog:
         if self.durable_offset == self.high_watermark:
             self.writer.release_reservation()
         self.is_closed = True
-        closed = f"bucket {self.directory} is closed; refresh the metadata and retry"
-        self._release_files(FlussError(closed, ErrorCode.NOT_LEADER_OR_FOLLOWER))
+        text = f"bucket {self.directory} is closed; refresh the metadata"
+        self._release_files(FlussError(text, ErrorCode.NOT_LEADER_OR_FOLLOWER))
 
     def destroy(self, on_done: Callable[[], None] | None = None) -> None:
         """Stop at once and remove the directory in the background; `on_done` runs in the loop when it is gone."""
@@ -383,9 +383,8 @@ class BucketLog:
         self.writer.mark_closed()
         if self.held is not None:
             self.held.drop()
-        gone = FlussError(
-            f"bucket {self.directory} was dropped; refresh the metadata", ErrorCode.UNKNOWN_TABLE_OR_BUCKET_EXCEPTION
-        )
+        text = f"bucket {self.directory} was dropped; refresh the metadata"
+        gone = FlussError(text, ErrorCode.UNKNOWN_TABLE_OR_BUCKET_EXCEPTION)
         if not was_closed:
             self._release_files(gone)
         pending, self._pending = self._pending, deque()
