@@ -100,8 +100,8 @@ class SnapshotFiles:
             if len(chosen) != lake.files:
                 raise FlussError(
                     f"snapshot {lake.snapshot_id} of the lake table {self._watch.opened.info.table_path} has "
-                    f"{len(chosen)} files to read, but the checkpoint has {lake.files}: it belongs to another table, or "
-                    "was written by another release. Start with a new checkpoint",
+                    f"{len(chosen)} files to read, but the checkpoint has {lake.files}: it belongs to another table, "
+                    "or was written by another release. Start with a new checkpoint",
                     ErrorCode.INVALID_CONFIG_EXCEPTION,
                 )
             self._known = lake, chosen, target
