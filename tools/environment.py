@@ -1,6 +1,7 @@
 """The virtual environments of the project, created from the lock file with nothing but the standard library.
 
-An environment is created once, and again when the lock file, the project file, the interpreter or its path changes.
+An environment is created once, and again when the lock file, the project file, the interpreter or the path of the
+checkout changes.
 """
 
 from __future__ import annotations
