@@ -85,7 +85,8 @@ def to_iceberg_type(data_type: fluss.DataType, next_id: NextId) -> IcebergType:
         return MapType(key, key_type, value, value_type, not data_type.value.nullable)
     if isinstance(data_type, fluss.RowType):
         return StructType(*[_row_field(row_field, next_id) for row_field in data_type.fields])
-    raise FlussError(f"column type {data_type} does not exist in Iceberg: use another type", ErrorCode.INVALID_TABLE_EXCEPTION)
+    message = f"column type {data_type} does not exist in Iceberg: use another type"
+    raise FlussError(message, ErrorCode.INVALID_TABLE_EXCEPTION)
 
 
 def _row_field(row_field: fluss.RowField, next_id: NextId) -> NestedField:
