@@ -258,7 +258,7 @@ class _Planner:
         except FlussError as error:
             self._refuse(error.message)
         except PySparkException as error:
-            self._refuse(f"cast or drop the column whose type Spark cannot convert to Arrow: {error}")
+            self._refuse(f"a column has a type that Spark cannot convert to Arrow, so cast or drop it: {error}")
 
     def _position(self, name: str, names: Sequence[str], what: str) -> int | None:
         try:
