@@ -39,7 +39,7 @@ def add_parser(commands: Any) -> None:
         "Several listeners: 'FLUSS://HOST:PORT, CLIENT://HOST:PORT'",
     )
     parser.add_argument("--tablets", metavar="N", help="number of tablet processes, by default 1")
-    parser.add_argument("--config", metavar="FILE", help="a server.yaml with Apache Fluss's option names; flags win")
+    parser.add_argument("--config", metavar="FILE", help="a server.yaml; flags win over its options")
     parser.add_argument(
         "-o",
         "--option",

@@ -120,7 +120,7 @@ def from_iceberg_type(iceberg_type: IcebergType, nullable: bool = True) -> fluss
             for each in iceberg_type.fields
         ]
         return fluss.RowType(tuple(fields), nullable=nullable)
-    raise FlussError(f"Iceberg type {iceberg_type} has no corresponding Fluss type", ErrorCode.INVALID_TABLE_EXCEPTION)
+    raise FlussError(f"Iceberg type {iceberg_type} cannot be stored in Fluss", ErrorCode.INVALID_TABLE_EXCEPTION)
 
 
 def same_type(one: IcebergType, other: IcebergType) -> bool:
