@@ -134,7 +134,7 @@ def lock(arguments: list[str]) -> int:
 
 
 def setup_only(arguments: list[str]) -> int:
-    """Print that the environment is ready: like every command, this one has set it up before."""
+    """Print that the environment is ready; `main` sets it up before every command."""
     print(f"dev.py: {PYTHON} is ready")
     return 0
 

@@ -5,7 +5,7 @@ writes its own file when it ends, in a folder that is deleted at the end; a kill
 file is left out with a warning. So the figures are a lower bound.
 
 Prints lines and branches per package, the public names that no test mentions, and public functions none of whose lines
-ran. The exit code is that of pytest, or 1 if there are such names.
+ran. The exit code is that of pytest, or 1 if a name is printed.
 """
 
 from __future__ import annotations

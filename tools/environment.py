@@ -1,6 +1,7 @@
 """The virtual environments of the project, created from the lock file with nothing but the standard library.
 
-An environment is created once, and again when the lock file, the project file, the interpreter or its path changes.
+An environment is created once, and again when the lock file, the project file, the interpreter or the path of the
+checkout changes.
 """
 
 from __future__ import annotations
@@ -144,11 +145,11 @@ def _install(python: Path, *what: str) -> None:
 
 def _pip(python: Path, *what: str) -> None:
     if run(python, *PIP, *what) != 0:
-        raise SystemExit("dev.py: pip could not install " + " ".join(what))
+        raise SystemExit(f"dev.py: pip could not install {' '.join(what)}; its output above has the reason")
 
 
 def _uv_settings(python: Path) -> dict[str, str]:
-    """The variables for uv: the user's, completed from pip's files and variables."""
+    """The environment variables for uv: those of the user, and the settings of pip in the form of uv."""
     command = [str(python), "-m", "pip", "--disable-pip-version-check", "config", "list"]
     listed = subprocess.run(command, cwd=ROOT, capture_output=True, text=True).stdout
     found: dict[str, str] = {}

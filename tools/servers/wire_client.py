@@ -1,6 +1,6 @@
 """A small blocking client on raw sockets, for tests and benchmarks that speak the wire protocol themselves.
 
-The client has one socket, and neither leaders nor retries. `call` sends a request and waits for the answer with the
+The client has one socket, knows no leaders and never retries. `call` sends a request and waits for the answer with the
 same request id; `send` and `receive` are for pipelining; `send_bytes` is for bytes that a correct client never sends.
 """
 

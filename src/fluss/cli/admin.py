@@ -92,7 +92,7 @@ async def _reset_configs(admin: FlussAdmin, options: argparse.Namespace) -> Rows
 
 def _acl_flags(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--principal", metavar="TYPE:NAME", required=True, help="such as User:alice; * is everyone")
-    parser.add_argument("--operation", nargs="+", choices=OPERATIONS, required=True, help="what is allowed")
+    parser.add_argument("--operation", nargs="+", choices=OPERATIONS, required=True, help="the operations to allow")
     parser.add_argument("--resource", required=True, help=RESOURCE_HELP)
     parser.add_argument("--host", default="*", help="the address that clients connect from; by default any")
 

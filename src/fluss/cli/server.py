@@ -36,10 +36,10 @@ def add_parser(commands: Any) -> None:
         "--bind",
         metavar="HOST:PORT",
         help="where clients connect, by default 127.0.0.1:9123; port 0 chooses a free one. "
-        "Several: 'FLUSS://HOST:PORT, CLIENT://HOST:PORT'",
+        "Several listeners: 'FLUSS://HOST:PORT, CLIENT://HOST:PORT'",
     )
     parser.add_argument("--tablets", metavar="N", help="number of tablet processes, by default 1")
-    parser.add_argument("--config", metavar="FILE", help="a server.yaml with Apache Fluss's option names; flags win")
+    parser.add_argument("--config", metavar="FILE", help="a server.yaml; flags win over its options")
     parser.add_argument(
         "-o",
         "--option",

@@ -177,7 +177,10 @@ def catalog_with_t(module_tables: Tables) -> str:
         ("CREATE TABLE {c}.u (id INT) TBLPROPERTIES ('primary.key' = 'no')", "no"),
         ("CREATE TABLE {c}.u (id INT, at TIMESTAMP) PARTITIONED BY (days(at))", "partitioned by columns, not by"),
         ("CREATE TABLE {c}.u (id INT) LOCATION '/tmp/u'", "LOCATION is not supported"),
-        ("CREATE TABLE {c}.u (id INT) USING orc", "have the format fluss, not orc: leave it out, or write USING fluss"),
+        (
+            "CREATE TABLE {c}.u (id INT) USING orc",
+            "have the format fluss, not orc: leave the format out, or write USING fluss",
+        ),
         ("CREATE TABLE {c}.u USING csv AS SELECT 1 AS id", "have the format fluss, not csv"),
         ("CREATE TABLE {c}.u (id INT) STORED AS PARQUET", "have the format fluss, not PARQUET"),
         ("CREATE TABLE {c}.u (id INT, s STRING COLLATE UNICODE_CI)", "column 's' has the collation UNICODE_CI"),

@@ -65,7 +65,7 @@ TRANSACTION = {"transaction": "nightly", "transactionBatch": "1"}
         ),
         ("events", f"{GOOD_EVENT}, '+I' op", {"rowKindColumn": "op"}, "rows of log tables can only be appended"),
         ("events", GOOD_EVENT, {"mode": "changelog"}, "the changelog of table .* cannot be written"),
-        ("users", GOOD_USER, {"columns": "name, age"}, "must include the primary key, but lacks id"),
+        ("users", GOOD_USER, {"columns": "name, age"}, "must include the primary key: add id"),
         ("users", "id, 'x' name", {"columns": "id, name"}, "leaves out 'age', which is INT NOT NULL"),
         ("users", GOOD_USER, {"rowKindColumn": "op"}, "rowKindColumn='op' is missing; the columns are id, name, age"),
         ("users", f"{GOOD_USER}, 1 op", {"rowKindColumn": "op"}, "must be a string such as .*, got int"),

@@ -50,7 +50,7 @@ def lake_options(
     options = LakeOptions(union, bool(read_optimized), lake_snapshot, _milliseconds(as_of))
     if options.is_lake_only and union is not None:
         raise FlussError(
-            f"union={union} is for reads of lake and log, but read_optimized, lake_snapshot and as_of read the lake: "
+            "union is for reads of lake and log, but read_optimized, lake_snapshot and as_of read the lake: "
             "leave one of them out"
         )
     return options

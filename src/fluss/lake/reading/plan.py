@@ -239,7 +239,7 @@ def _lake_splits(
     if table.has_primary_key and any(bucket_id is None for _, bucket_id in files):
         raise FlussError(
             f"the partitions of the lake table {table.path} were changed from outside: its files cannot be separated "
-            "by bucket, so they cannot be merged with the changelog",
+            "by bucket, so they cannot be merged with the changelog. union=False reads the table without its lake",
             ErrorCode.INVALID_TABLE_EXCEPTION,
         )
     return [UnionSplit(name, None, bucket_id, group, target=target) for (name, bucket_id), group in files.items()]

@@ -81,7 +81,7 @@ def _check_reachable(uri: str) -> None:
     path = Path(uri.removeprefix(_SQLITE_FILE_PREFIX).partition("?")[0])
     if uri.startswith(_SQLITE_FILE_PREFIX) and not path.is_file():
         raise FlussError(
-            f"the catalog of the lake, {path}, is not on this machine, but on the server's. Run there, or give the "
+            f"the catalog of the lake, {path}, is not on this machine. Run on that of the server, or give the "
             "server a catalog that other machines can reach ('datalake.iceberg.type: rest' and 'datalake.iceberg.uri')",
             ErrorCode.LAKE_STORAGE_NOT_CONFIGURED_EXCEPTION,
         )

@@ -163,7 +163,7 @@ class TableRound:
     # ---- before the commit ----
 
     def _check(self, plan: RoundPlan) -> None:
-        """Raise if the round may no longer commit."""
+        """Raise if the round must not commit, because its assignment was lost or the table was recreated."""
         reason = self._fence()
         if reason is not None:
             raise reason

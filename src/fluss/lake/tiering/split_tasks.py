@@ -83,7 +83,7 @@ def _tier_state(table: TableAccess, work: TableWork, split: SplitWork) -> SplitR
 
 
 def _check_schema(table: TableAccess, work: TableWork) -> None:
-    """Raise if columns were added since the plan: the state is newer, and its rows may have values in them."""
+    """Raise if columns were added after planning: the state is newer, and its rows may have values for them."""
     found = table.engine.run(table.engine.describe(table.path))
     if found.table_id != work.table.table_id:
         message = f"table {work.table.path} was dropped and created again: tier it again"

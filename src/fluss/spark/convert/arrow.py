@@ -83,7 +83,7 @@ class SparkInput:
 
 
 def check_names(given: Sequence[str], wanted: Sequence[str]) -> None:
-    """Raise `FlussError` unless both have the same names, each once."""
+    """Raise `FlussError` unless `given` has exactly the names in `wanted`, each once."""
     twice = sorted({name for name in given if list(given).count(name) > 1})
     if twice:
         raise FlussError(f"the rows have duplicate columns: {', '.join(twice)}")

@@ -74,7 +74,7 @@ def _logical(value: Any, data_type: DataType, nanos_as: NanosAs) -> Any:
     if root == _TIME_ROOT:
         millis, rest = divmod(value, _NANOS_PER_MILLISECOND)
         if rest:
-            raise ValueError(f"times of partitions have milliseconds, but {value} ns has more digits")
+            raise ValueError(f"partitions have times in milliseconds, but {value} ns has more digits")
         return millis
     if root in TIMESTAMP_ROOTS:
         return divmod(value * _nanos_per_unit(data_type, nanos_as), _NANOS_PER_MILLISECOND)

@@ -205,7 +205,7 @@ _SAME_BACK: dict[type[spark.DataType], type[fluss.DataType]] = {
 
 
 def from_spark_type(data_type: spark.DataType, nullable: bool = True, where: str = "column") -> fluss.DataType:
-    """The Fluss type of a Spark type; the `FlussError` for an unsupported type names its place."""
+    """The Fluss type of a Spark type; the `FlussError` for an unsupported type names the column or field (`where`)."""
     if isinstance(data_type, spark.StringType) and not data_type.isUTF8BinaryCollation():
         raise FlussError(
             f"{where} has the collation {data_type.collation}, which tables do not store: make it STRING, and name the "

@@ -42,6 +42,6 @@ def over_defaults(defaults: Mapping[str, str], said: Mapping[str, str]) -> dict[
 
 
 def inherited_options() -> dict[str, str]:
-    """The options that `fluss.spark.session` left for this process."""
+    """The options that `fluss.spark.session` has put into the environment that this process inherited."""
     text = os.environ.get(SESSION_OPTIONS_VARIABLE)
     return {str(key): str(value) for key, value in json.loads(text).items()} if text else {}

@@ -162,7 +162,7 @@ class Pairing:
     def _missing(self, offset: int) -> FlussError:
         return FlussError(
             f"table {self._table}: the update at offset {offset} is not preceded by its old row, because the table "
-            "kept none when it was written (table.changelog.image). Read with mode=changelog, or start after it"
+            "kept none when it was written (table.changelog.image). Read with mode=changelog, or start later"
         )
 
 

@@ -1,4 +1,4 @@
-"""Checks that a schema from `.schema(...)` fits the table."""
+"""Checks that a schema that the user gave with `.schema(...)` fits the table and the option `columns`."""
 
 from __future__ import annotations
 

@@ -69,7 +69,7 @@ class OpenTable:
         return self.engine.admin
 
     def run(self, coroutine: Coroutine[Any, Any, T], timeout_seconds: float = CALL_SECONDS) -> T:
-        """Run a coroutine of the client and wait for it."""
+        """Run a coroutine of the client on the I/O thread, and return its result."""
         return self.engine.run(coroutine, timeout_seconds)
 
 

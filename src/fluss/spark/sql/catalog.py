@@ -321,7 +321,7 @@ def _check_statement(properties: Mapping[str, str], default_format: str) -> None
         other.append(properties["provider"])
     if other:
         raise FlussError(
-            f"tables of this catalog have the format fluss, not {other[0]}: leave it out, or write USING fluss"
+            f"tables of this catalog have the format fluss, not {other[0]}: leave the format out, or write USING fluss"
         )
     if properties.get("collation", "UTF8_BINARY").upper() != "UTF8_BINARY":
         raise FlussError(f"tables do not store collations: leave DEFAULT COLLATION {properties['collation']} out")

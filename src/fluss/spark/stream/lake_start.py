@@ -108,7 +108,7 @@ class SnapshotFiles:
         return self._known[1], self._known[2]
 
     def sizes(self, lake: LakeProgress) -> list[tuple[int, int]]:
-        """Rows and bytes of each file."""
+        """The numbers of rows and bytes of each file."""
         return [(file.row_count - file.deleted_rows, file.size_bytes) for file in self.of(lake)[0]]
 
     def _load(self, snapshot_id: int) -> tuple[list[LakeFile], LakeTarget]:

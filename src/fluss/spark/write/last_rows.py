@@ -52,7 +52,7 @@ def upsert_last_rows(plan: WritePlan, opened: OpenTable, batches: Batches) -> in
 
 
 class LastRows:
-    """Finds the last row of every key of one table, in batches that mark the rows that delete."""
+    """Finds the last row of every key of one table, in batches with a column that marks deletes."""
 
     def __init__(self, plan: WritePlan, opened: OpenTable) -> None:
         schema = opened.access.schema

@@ -234,7 +234,7 @@ class _Planner:
     def _check_partial(self, wanted: set[str]) -> None:
         without_key = [name for name in self._keys if name not in wanted]
         if without_key:
-            self._refuse(f"option columns must include the primary key, but lacks {', '.join(without_key)}")
+            self._refuse(f"option columns must include the primary key: add {', '.join(without_key)}")
         if wanted.intersection(self._automatic):
             self._refuse(f"option columns must not include auto-increment columns, got {self._automatic[0]!r}")
         for column in self._info.get_schema().columns:
@@ -258,7 +258,7 @@ class _Planner:
         except FlussError as error:
             self._refuse(error.message)
         except PySparkException as error:
-            self._refuse(f"cast or drop the column whose type Spark cannot convert to Arrow: {error}")
+            self._refuse(f"a column has a type that Spark cannot convert to Arrow, so cast or drop it: {error}")
 
     def _position(self, name: str, names: Sequence[str], what: str) -> int | None:
         try:

@@ -39,8 +39,11 @@ def open_catalog(properties: Mapping[str, str], directory: Path | None) -> Catal
 
 
 def _load(name: str, given: Mapping[str, str]) -> Catalog:
-    """Load a catalog. pyiceberg checks if a SQL catalog has its tables, then creates them: if another program opens it
-    at the same moment, one of them fails because a table already exists, and finds the tables in another attempt."""
+    """Load a catalog, again if another program opens the same SQL catalog at this moment.
+
+    pyiceberg checks whether a SQL catalog has its tables, and then creates them. If two programs do so at the same
+    time, one of them fails because a table already exists, and finds the tables in the next attempt.
+    """
     for _ in range(OPENING_RACES):
         try:
             return load_catalog(name, **given)

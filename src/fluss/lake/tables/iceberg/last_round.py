@@ -91,7 +91,8 @@ def _in_history(
             if known is None:  # skipping it would tier its rows again
                 raise FlussError(
                     f"snapshot {snapshot.snapshot_id} of lake table {_shown(table)} was tiered from this table, is not "
-                    f"registered, and its offsets cannot be read: {error.message}",
+                    f"registered, and its offsets cannot be read: {error.message}. Make them readable from here, and "
+                    "tier again",
                     error.error_code,
                 ) from error
         offsets = known if offsets is None else offsets

@@ -63,7 +63,7 @@ class IcebergTable:
 
     @property
     def properties(self) -> Mapping[str, str]:
-        """Properties of the lake table."""
+        """The properties of the lake table, in the state in which it was loaded."""
         return self._table.properties
 
     def target(self) -> IcebergTarget:

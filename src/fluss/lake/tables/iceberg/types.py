@@ -85,7 +85,8 @@ def to_iceberg_type(data_type: fluss.DataType, next_id: NextId) -> IcebergType:
         return MapType(key, key_type, value, value_type, not data_type.value.nullable)
     if isinstance(data_type, fluss.RowType):
         return StructType(*[_row_field(row_field, next_id) for row_field in data_type.fields])
-    raise FlussError(f"column type {data_type} has no corresponding Iceberg type", ErrorCode.INVALID_TABLE_EXCEPTION)
+    message = f"column type {data_type} does not exist in Iceberg: use another type"
+    raise FlussError(message, ErrorCode.INVALID_TABLE_EXCEPTION)
 
 
 def _row_field(row_field: fluss.RowField, next_id: NextId) -> NestedField:
@@ -119,7 +120,7 @@ def from_iceberg_type(iceberg_type: IcebergType, nullable: bool = True) -> fluss
             for each in iceberg_type.fields
         ]
         return fluss.RowType(tuple(fields), nullable=nullable)
-    raise FlussError(f"Iceberg type {iceberg_type} has no corresponding Fluss type", ErrorCode.INVALID_TABLE_EXCEPTION)
+    raise FlussError(f"Iceberg type {iceberg_type} cannot be stored in Fluss", ErrorCode.INVALID_TABLE_EXCEPTION)
 
 
 def same_type(one: IcebergType, other: IcebergType) -> bool:

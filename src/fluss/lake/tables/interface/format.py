@@ -172,7 +172,7 @@ class LakeTable(Protocol):
 
     @property
     def properties(self) -> Mapping[str, str]:
-        """Properties of the lake table."""
+        """The properties of the lake table, in the state in which it was loaded."""
 
     def target(self) -> LakeTarget:
         """The part of the table that tasks need."""

@@ -33,7 +33,8 @@ def dump_offsets(table_id: int, offsets: Offsets) -> str:
             raise FlussError(f"offsets of table {table_id} name bucket {bucket.bucket_id} of table {bucket.table_id}")
         partitions.setdefault(bucket.partition_id, {})[bucket.bucket_id] = offset
     if None in partitions and len(partitions) > 1:
-        raise FlussError(f"offsets of table {table_id} must either all have partitions or none")
+        ids = sorted(partitions, key=str)
+        raise FlussError(f"offsets of table {table_id} must either all have partitions or none, got partitions {ids}")
     document: dict[str, Any] = {"version": OFFSETS_VERSION, "table_id": table_id}
     if None in partitions:
         document["bucket_offsets"] = _as_list(partitions[None])
