@@ -18,7 +18,7 @@ MAX_CACHED_SOURCES = 256
 _numbers = itertools.count(1)
 
 
-def define(source: str, scope: dict[str, Any], label: str) -> dict[str, Any]:
+def define(source: str, scope: dict[str, object], label: str) -> dict[str, Any]:
     """Run definitions in `scope` and return it; `label` names them in tracebacks.
 
     >>> define("def double(x): return 2 * x", {}, "double of a number")["double"](4)

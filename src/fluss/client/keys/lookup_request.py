@@ -59,7 +59,7 @@ def deliver(loop: asyncio.AbstractEventLoop, asks: list[Ask]) -> None:
     post(loop, _finish, asks)
 
 
-def post(loop: asyncio.AbstractEventLoop, callback: Any, argument: Any) -> None:
+def post(loop: asyncio.AbstractEventLoop, callback: Any, argument: object) -> None:
     """Schedule a callback in a user's event loop."""
     with contextlib.suppress(RuntimeError):  # a loop that has ended needs no answer
         loop.call_soon_threadsafe(callback, argument)

@@ -83,7 +83,7 @@ async def split_buckets(
     return found
 
 
-async def _unless_refused(calls: Iterable[Awaitable[Any]]) -> list[Any]:
+async def _unless_refused(calls: Iterable[Awaitable[object]]) -> list[Any]:
     """All answers; None for an error, which the scan of the whole bucket will meet again unless it was temporary."""
     answers = await asyncio.gather(*calls, return_exceptions=True)
     for answer in answers:

@@ -134,11 +134,11 @@ class KvRows:
 
     # ---- rows ----
 
-    def make_append(self, sink: RowSink) -> Callable[[Any], Any]:
+    def make_append(self, sink: RowSink) -> Callable[[object], Any]:
         """The function `upsert(row)`."""
         return make_append(self._upsert_rules, sink, self._stored(self._targets, is_delete=False))
 
-    def make_delete(self, sink: RowSink) -> Callable[[Any], Any]:
+    def make_delete(self, sink: RowSink) -> Callable[[object], object]:
         """The function `delete(key)`. Its first call makes float columns use the path for columns with nulls."""
         delete = make_append(self._delete_rules, sink, self._stored(self._key_positions, is_delete=True))
 
@@ -155,7 +155,7 @@ class KvRows:
             values[position] = f"v{number}"
         return f"({', '.join(values)}, {is_delete})"
 
-    def record_batch(self, flat: list[Any]) -> pa.RecordBatch:
+    def record_batch(self, flat: list[object]) -> pa.RecordBatch:
         """The rows of a flat list: the table's columns, and the mask of deletes."""
         saw_null = [True] * self._column_count
         if not self._has_deletes:

@@ -35,10 +35,10 @@ class RowForm(Protocol):
     def encoder(self) -> BatchEncoder:
         """Makes batches of the rows that `route` returns."""
 
-    def make_append(self, sink: RowSink) -> Callable[[Any], Any]:
+    def make_append(self, sink: RowSink) -> Callable[[object], Any]:
         """The function that checks a row and adds it to the flat list of `sink`."""
 
-    def record_batch(self, flat: list[Any]) -> Any:
+    def record_batch(self, flat: list[object]) -> pa.RecordBatch:
         """The rows of a flat list."""
 
     def route(self, batch: pa.RecordBatch) -> list[Routed]:
@@ -63,7 +63,7 @@ class LogRows:
         self.spread = self._router.spread
         self._check = WholeCheck(self._router, self.encoder, lambda row: [row], config.writer_batch_size)
 
-    def make_append(self, sink: RowSink) -> Callable[[Any], Any]:
+    def make_append(self, sink: RowSink) -> Callable[[object], Any]:
         """`append(row)`."""
         return make_append(self._rules, sink)
 
@@ -77,7 +77,7 @@ class LogRows:
         self._check(made, is_all=True)
         return made
 
-    def record_batch(self, flat: list[Any]) -> Any:
+    def record_batch(self, flat: list[object]) -> pa.RecordBatch:
         """The rows of a flat list, in the table's Arrow schema."""
         return self._columns.record_batch(flat, self._rules.saw_null)
 

@@ -151,13 +151,13 @@ class BatchStatistics:
         self._minimum_row = minimum_row
         self._maximum_row = maximum_row
         self._minima: list[Any] | None = None
-        self._maxima: list[Any] | None = None
+        self._maxima: list[object] | None = None
 
     def null_count(self, position: int) -> int:
         """Nulls of a column; KeyError if it has no statistics."""
         return self._null_counts[self._index[position]]
 
-    def bounds(self, position: int) -> tuple[Any, Any]:
+    def bounds(self, position: int) -> tuple[Any, object]:
         """Smallest and largest value of a column, None for unknown; KeyError if it has no statistics."""
         index = self._index[position]
         if self._minima is None or self._maxima is None:
