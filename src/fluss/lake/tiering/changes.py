@@ -19,7 +19,7 @@ from fluss.lake.tiering.log_reading import with_lake_columns
 from fluss.model.paths import ChangeType
 
 if TYPE_CHECKING:
-    from fluss.codec.rows.varint import Bools
+    import numpy.typing as npt
 
 MIN_UNMERGED_ROWS = 200_000
 
@@ -37,7 +37,7 @@ class ChangeFold:
     def __init__(self, keys: MergeKeys) -> None:
         self._keys = keys
         self._batches: list[pa.RecordBatch] = []
-        self._deleted: list[Bools] = []
+        self._deleted: list[npt.NDArray[np.bool_]] = []
         self._merged = self._unmerged = 0
         self._merged_keys: pa.Array | None = None
 
