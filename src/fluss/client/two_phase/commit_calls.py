@@ -121,9 +121,12 @@ class Commit:
         answer = await self._cluster.call_coordinator(ApiKey.DECIDE_STAGED, request)
         return bool(answer.accepted)
 
-    async def _status(self) -> Any:
+    async def _status(self) -> staged_pb.GetStagedCommitResponse:
         request = staged_pb.GetStagedCommitRequest(table_id=self._table.table_id, transaction=self._transaction)
-        return await self._cluster.call_coordinator(ApiKey.GET_STAGED_COMMIT, request, idempotent=True)
+        answer: staged_pb.GetStagedCommitResponse = await self._cluster.call_coordinator(
+            ApiKey.GET_STAGED_COMMIT, request, idempotent=True
+        )
+        return answer
 
     async def _wait_applied(self) -> None:
         """Ask every tablet until it is done; the coordinator, which knows all buckets, decides.

@@ -8,7 +8,7 @@ those columns, and a delete takes the columns of the primary key; the others are
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pyarrow as pa
@@ -27,6 +27,9 @@ from fluss.client.write.row_function import RowRules, RowSink, make_append
 from fluss.config import Config
 from fluss.errors import FlussError
 from fluss.model.schema import Column, Schema
+
+if TYPE_CHECKING:
+    from fluss.client.send.acknowledgements import WriteResultHandle
 
 
 def named_targets(table: ClientTable, names: Sequence[str]) -> tuple[int, ...]:
@@ -134,7 +137,7 @@ class KvRows:
 
     # ---- rows ----
 
-    def make_append(self, sink: RowSink) -> Callable[[object], Any]:
+    def make_append(self, sink: RowSink) -> Callable[[object], WriteResultHandle]:
         """The function `upsert(row)`."""
         return make_append(self._upsert_rules, sink, self._stored(self._targets, is_delete=False))
 

@@ -75,7 +75,7 @@ def _comparison_may_match(function: LeafFunction, literal: Any, low: Any, high: 
     return True  # bounds tell nothing about the middle or the end of a string
 
 
-def _holds(sorted_keys: tuple[Any, ...], key: object) -> bool:
+def _holds(sorted_keys: tuple[Any, ...], key: Any) -> bool:
     index = bisect_left(sorted_keys, key)
     return index < len(sorted_keys) and sorted_keys[index] == key
 

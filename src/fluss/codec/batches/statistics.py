@@ -157,7 +157,7 @@ class BatchStatistics:
         """Nulls of a column; KeyError if it has no statistics."""
         return self._null_counts[self._index[position]]
 
-    def bounds(self, position: int) -> tuple[Any, object]:
+    def bounds(self, position: int) -> tuple[Any, Any]:
         """Smallest and largest value of a column, None for unknown; KeyError if it has no statistics."""
         index = self._index[position]
         if self._minima is None or self._maxima is None:
