@@ -34,7 +34,7 @@ from fluss.codec.arrow.types import to_arrow_type
 from fluss.errors import FlussError
 from fluss.model.schema import Column, Schema
 from fluss.model.types import TimestampLtzType, TimestampType
-from fluss.values.predicates import Predicate, col
+from fluss.values.predicates import ColumnRef, Predicate, col
 
 MICROSECOND_PRECISION = 6
 MAX_LOOKUP_KEYS = 10_000
@@ -148,7 +148,7 @@ def _comparison(each: spark.Filter, column: Column, value: object) -> Predicate 
     return None if tell is None else tell(reference, value)
 
 
-_TEXTS: dict[type[spark.Filter], Callable[[object, object], Predicate]] = {
+_TEXTS: dict[type[spark.Filter], Callable[[ColumnRef, Any], Predicate]] = {
     spark.StringStartsWith: lambda reference, value: reference.starts_with(value),
     spark.StringEndsWith: lambda reference, value: reference.ends_with(value),
     spark.StringContains: lambda reference, value: reference.contains(value),
