@@ -27,7 +27,7 @@ from pathlib import Path
 
 from tools.environment import BIN, PYTHON, ROOT, run
 
-CHECKED_FOLDERS = ["src", "tests", "tools", "bench", "examples", "dev.py"]
+CHECKED_FOLDERS = ["src", "tests", "tools", "bench", "examples", "typings", "dev.py"]
 LANES = {"--fast": "fast", "--all": "all"}
 MARKS = {"fast": "fast", "gate": "fast or gate", "all": "fast or gate or all"}
 # Importing the tests of other folders, in five processes, takes as long as many tests; tests/tidy checks the list.

@@ -18,7 +18,7 @@ MAX_CACHED_SOURCES = 256
 _numbers = itertools.count(1)
 
 
-def define(source: str, scope: dict[str, Any], label: str) -> dict[str, Any]:
+def define(source: str, scope: dict[str, object], label: str) -> dict[str, Any]:
     """Run the definitions of `source` in `scope` and return `scope`; `label` names the source in tracebacks.
 
     >>> define("def double(x): return 2 * x", {}, "double of a number")["double"](4)

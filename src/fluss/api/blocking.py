@@ -35,7 +35,6 @@ from fluss.values.descriptors import TableDescriptor
 from fluss.values.schema import Schema
 
 if TYPE_CHECKING:
-    from fluss.api.log_scanner import LogScanner
     from fluss.client.fitting import ExtraDigits
     from fluss.client.scan.records import RecordBatch
     from fluss.values.predicates import Predicate
@@ -254,7 +253,7 @@ class Database:
         >>> db.scan("events", on_bad_batch="skip").to_pandas()
         """
         with self._scanner(table, columns, where, start_offset, since, on_bad_batch) as scanner:
-            return scanner.to_arrow()
+            return scanner.to_arrow()  # type: ignore[no-any-return]
 
     def head(self, table: Table, limit: int = 10, columns: Sequence[str] | None = None) -> pa.Table:
         """A sample of a table: up to `limit` rows of its first bucket that has any, of a log table the newest ones."""
@@ -377,7 +376,7 @@ class Database:
         start_offset: int,
         since: Any,
         on_bad_batch: str,
-    ) -> LogScanner:
+    ) -> Any:
         scan = self._open(table).new_scan().on_bad_batch(on_bad_batch)
         if columns is not None:
             scan = scan.project_by_name(columns)

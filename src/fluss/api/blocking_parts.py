@@ -68,7 +68,7 @@ class Verb:
         """
         writers = [new_writer(False)]
 
-        def hand_over(call: str, value: Any) -> None:
+        def hand_over(call: str, value: object) -> None:
             try:
                 getattr(writers[-1], call)(value)
             except FlussError as error:

@@ -83,7 +83,7 @@ class _BaseLookuper:
         self._queue.submit(ask)
         return (await ask.future)[0]
 
-    async def _lake_rows(self, key: Any) -> pa.RecordBatch:
+    async def _lake_rows(self, key: object) -> pa.RecordBatch:
         """The rows of a key whose partition is not in Fluss, as a record batch."""
         lake = self._lake
         assert lake is not None
@@ -142,7 +142,7 @@ class PrefixLookuper(_BaseLookuper):
             return [self._rows.row(values[0])]
         return [row for row in self._rows.rows(values) if row is not None]
 
-    async def lookup_arrow(self, prefixes: Iterable[Any]) -> pa.Table:
+    async def lookup_arrow(self, prefixes: Iterable[object]) -> pa.Table:
         """The rows with any of these prefixes as a `pyarrow.Table`."""
         asked = list(prefixes)
         found = await asyncio.gather(*(self._value(prefix) for prefix in asked))

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 from collections.abc import Coroutine, Iterable, Mapping
 from dataclasses import dataclass, field
-from typing import Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from fluss.api.connection import BaseConnection, engine_of
 from fluss.client.engine.admin import lake_snapshot
@@ -22,6 +22,9 @@ from fluss.model.paths import TableBucket, TablePath
 from fluss.protocol import fluss_api_pb2 as pb
 from fluss.protocol.api_keys import ApiKey
 from fluss.values.basic import LakeSnapshot
+
+if TYPE_CHECKING:
+    from google.protobuf.message import Message
 
 KEEP_ALL_SNAPSHOTS = -1
 
@@ -184,7 +187,7 @@ class TieringCalls:
             raise
         return answer.table_id, lake_snapshot(answer)
 
-    def _repeatable(self, api_key: ApiKey, request: Any) -> Coroutine[Any, Any, Any]:
+    def _repeatable(self, api_key: ApiKey, request: Message) -> Coroutine[Any, Any, Any]:
         """Make an idempotent call, which is repeated after a lost connection."""
         return self._engine.call_coordinator(api_key, request, idempotent=True)
 

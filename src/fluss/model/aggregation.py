@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from fluss.model.types import DataType
+
+if TYPE_CHECKING:
+    from fluss.model.json_types import JsonObject
 
 _INTEGERS = frozenset({"TINYINT", "SMALLINT", "INTEGER", "BIGINT"})
 _NUMBERS = _INTEGERS | {"FLOAT", "DOUBLE", "DECIMAL"}
@@ -42,7 +45,7 @@ def normalized_function(node: object) -> dict[str, object] | None:
     name = node["type"].lower().replace("-", "_")
     if name not in AGGREGATION_FUNCTIONS:
         return None
-    out: dict[str, Any] = {"type": name}
+    out: JsonObject = {"type": name}
     parameters = node.get("parameters")
     if isinstance(parameters, Mapping) and parameters:
         out["parameters"] = {str(key): str(value) for key, value in parameters.items()}

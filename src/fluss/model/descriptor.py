@@ -10,11 +10,14 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any
+from typing import TYPE_CHECKING
 
 from fluss.model.aggregation import normalized_function
 from fluss.model.option_values import INT32_MAX
 from fluss.model.schema import Schema, schema_from_json, schema_to_json
+
+if TYPE_CHECKING:
+    from fluss.model.json_types import JsonObject
 
 
 @dataclass(frozen=True)
@@ -70,9 +73,9 @@ def _refuse_constant(name: str) -> object:
     raise ValueError(f"{name} is not allowed in JSON; use a number or a string")
 
 
-def table_descriptor_to_json(descriptor: TableDescriptor) -> dict[str, Any]:
+def table_descriptor_to_json(descriptor: TableDescriptor) -> JsonObject:
     """The JSON object of a table descriptor. Keys that Apache Fluss requires are present even if they are empty."""
-    out: dict[str, Any] = {"version": 1, "schema": schema_to_json(descriptor.schema)}
+    out: dict[str, object] = {"version": 1, "schema": schema_to_json(descriptor.schema)}
     if descriptor.comment is not None:
         out["comment"] = descriptor.comment
     out["partition_key"] = list(descriptor.partition_keys)
@@ -99,9 +102,9 @@ def table_descriptor_from_json(document: bytes | str) -> TableDescriptor:
     return _with_checked_keys(descriptor)
 
 
-def database_descriptor_to_json(descriptor: DatabaseDescriptor) -> dict[str, Any]:
+def database_descriptor_to_json(descriptor: DatabaseDescriptor) -> JsonObject:
     """The JSON object of a database descriptor."""
-    out: dict[str, Any] = {"version": 1}
+    out: dict[str, object] = {"version": 1}
     if descriptor.comment is not None:
         out["comment"] = descriptor.comment
     out["custom_properties"] = dict(descriptor.custom_properties)
@@ -184,7 +187,7 @@ def _text_or_none(node: Mapping[str, object], key: str) -> str | None:
     return value
 
 
-def _names(node: Mapping[str, Any], key: str) -> list[str]:
+def _names(node: Mapping[str, object], key: str) -> list[str]:
     names = node.get(key)
     if names is None:
         return []

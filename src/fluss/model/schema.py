@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from fluss.model.types import (
     ArrayType,
@@ -15,6 +15,9 @@ from fluss.model.types import (
     data_type_from_json,
     data_type_to_json,
 )
+
+if TYPE_CHECKING:
+    from fluss.model.json_types import JsonObject
 
 
 @dataclass(frozen=True)
@@ -107,9 +110,9 @@ def _nested_ids(data_type: DataType) -> Iterator[int]:
             yield from _nested_ids(row_field.data_type)
 
 
-def schema_to_json(schema: Schema) -> dict[str, object]:
+def schema_to_json(schema: Schema) -> JsonObject:
     """The JSON object of a schema, with ids."""
-    out: dict[str, Any] = {"version": 1, "columns": [_column_to_json(column) for column in schema.columns]}
+    out: JsonObject = {"version": 1, "columns": [_column_to_json(column) for column in schema.columns]}
     if schema.primary_key:
         out["primary_key"] = list(schema.primary_key)
     if schema.auto_increment_column is not None:
@@ -117,8 +120,8 @@ def schema_to_json(schema: Schema) -> dict[str, object]:
     return out | {"highest_field_id": schema.highest_field_id}
 
 
-def _column_to_json(column: Column) -> dict[str, object]:
-    out: dict[str, Any] = {"name": column.name, "data_type": data_type_to_json(column.data_type)}
+def _column_to_json(column: Column) -> JsonObject:
+    out: JsonObject = {"name": column.name, "data_type": data_type_to_json(column.data_type)}
     if column.comment is not None:
         out["comment"] = column.comment
     if column.agg_function is not None:
@@ -209,14 +212,14 @@ def _column_from_json(node: object) -> Column:
     return Column(node["name"], data_type, node.get("comment"), column_id, node.get("agg_function"))
 
 
-def _list(node: Mapping[str, Any], key: str) -> list[Any]:
+def _list(node: Mapping[str, object], key: str) -> list[Any]:
     value = node.get(key)
     if not isinstance(value, list):
         raise ValueError(f"{key!r} must be a JSON list, got {value!r}")
     return value
 
 
-def _names(node: Mapping[str, Any], key: str) -> list[str]:
+def _names(node: Mapping[str, object], key: str) -> list[str]:
     names = _list(node, key) if node.get(key) is not None else []
     if not all(isinstance(name, str) for name in names):
         raise ValueError(f"{key!r} must be a list of names, got {names!r}")

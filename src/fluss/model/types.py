@@ -7,7 +7,10 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
-from typing import Any, ClassVar, TypeVar
+from typing import TYPE_CHECKING, ClassVar, TypeVar
+
+if TYPE_CHECKING:
+    from fluss.model.json_types import JsonObject
 
 MAX_DECIMAL_PRECISION = 38
 MAX_TIME_PRECISION = 9
@@ -227,13 +230,13 @@ _SQL_NAMES = {root: root for root in (*_PLAIN, *_LENGTH, "DECIMAL", "ARRAY", "MA
 }
 
 
-def data_type_to_json(data_type: DataType) -> dict[str, object]:
+def data_type_to_json(data_type: DataType) -> JsonObject:
     """The JSON object of a type; `nullable` is written only when false.
 
     >>> data_type_to_json(DecimalType(12, 3, nullable=False))
     {'type': 'DECIMAL', 'nullable': False, 'precision': 12, 'scale': 3}
     """
-    out: dict[str, Any] = {"type": data_type.root}
+    out: JsonObject = {"type": data_type.root}
     if not data_type.nullable:
         out["nullable"] = False
     if isinstance(data_type, _LengthType):
@@ -251,8 +254,8 @@ def data_type_to_json(data_type: DataType) -> dict[str, object]:
     return out
 
 
-def _row_field_to_json(row_field: RowField) -> dict[str, object]:
-    out: dict[str, Any] = {"name": row_field.name, "field_type": data_type_to_json(row_field.data_type)}
+def _row_field_to_json(row_field: RowField) -> JsonObject:
+    out: JsonObject = {"name": row_field.name, "field_type": data_type_to_json(row_field.data_type)}
     if row_field.description is not None:
         out["description"] = row_field.description
     return out | {"field_id": row_field.field_id}

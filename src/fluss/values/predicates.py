@@ -246,7 +246,7 @@ class ColumnRef:
         """Alias of `is_in(values)`, as spelled in pandas and Spark."""
         return self.is_in(values)
 
-    def between(self, low: Any, high: Any) -> Predicate:
+    def between(self, low: object, high: object) -> Predicate:
         """The column is between the two values, both included."""
         return self.greater_or_equal(low) & self.less_or_equal(high)
 

@@ -90,6 +90,7 @@ def test_changes_that_are_folded_go_to_files(
 
     def watched_merge(fold: KeyFold, path: str) -> Any:
         merged = merge_share(fold, path)
+        assert merged is not None
         shares.append(merged.num_rows)
         return merged
 

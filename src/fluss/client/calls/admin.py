@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, TypeAlias
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 import pyarrow as pa
 
@@ -33,11 +33,14 @@ from fluss.values.databases import DatabaseDescriptor, DatabaseInfo, model_datab
 from fluss.values.descriptors import TableDescriptor, model_table
 from fluss.values.schema import SchemaInfo, public_schema
 
+if TYPE_CHECKING:
+    from google.protobuf.message import Message
+
 _OFFSET_NUMBERS = {OffsetType.EARLIEST: EARLIEST, OffsetType.LATEST: LATEST, OffsetType.TIMESTAMP: TIMESTAMP}
 SET_VALUE, REMOVE_VALUE, APPEND_TO_LIST, REMOVE_FROM_LIST = 0, 1, 2, 3
 COLUMN_LAST = 0
 
-NewColumns: TypeAlias = pa.Schema | Mapping[str, Any] | Sequence[Any]
+NewColumns: TypeAlias = pa.Schema | Mapping[str, object] | Sequence[Any]
 
 
 @dataclass(frozen=True)
@@ -55,10 +58,10 @@ class AdminCalls:
     def __init__(self, cluster: Cluster) -> None:
         self._cluster = cluster
 
-    async def _read(self, api_key: int, request: Any) -> Any:
+    async def _read(self, api_key: int, request: Message) -> Any:
         return await self._cluster.call_coordinator(api_key, request, idempotent=True)
 
-    async def _write(self, api_key: int, request: Any) -> None:
+    async def _write(self, api_key: int, request: Message) -> None:
         await self._cluster.call_coordinator(api_key, request)
 
     # ---- databases ----

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from fluss.client.net.cluster import Cluster
 from fluss.errors import ErrorCode, FlussError
@@ -81,7 +81,7 @@ async def _ask(
     found: dict[TableBucket, int],
     if_to_come: Mapping[TableBucket, int],
 ) -> FlussError | None:
-    groups: dict[tuple[int, int | None], tuple[Any, list[TableBucket]]] = {}
+    groups: dict[tuple[int, int | None], tuple[RpcConnection, list[TableBucket]]] = {}
     for bucket in buckets:
         connection = await _leader(cluster, path, bucket)
         groups.setdefault((id(connection), bucket.partition_id), (connection, []))[1].append(bucket)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Sequence
-from typing import Any
+from typing import TYPE_CHECKING
 
 from fluss.client.net.cluster import Cluster
 from fluss.errors import ErrorCode, FlussError
@@ -12,6 +12,9 @@ from fluss.model.paths import TablePath
 from fluss.protocol import fluss_api_pb2 as pb
 from fluss.protocol.api_keys import ApiKey
 from fluss.values.basic import TableBucket
+
+if TYPE_CHECKING:
+    from fluss.client.net.rpc import RpcConnection
 
 
 async def count_bucket_rows(
@@ -21,7 +24,7 @@ async def count_bucket_rows(
 
     It cannot for tables whose changelog has no old images. Older servers never can.
     """
-    groups: dict[int, tuple[Any, list[TableBucket]]] = {}
+    groups: dict[int, tuple[RpcConnection, list[TableBucket]]] = {}
     for bucket in buckets:
         connection = await cluster.leader(bucket, path)
         if not connection.supports(ApiKey.GET_TABLE_STATS):

@@ -244,7 +244,7 @@ def _bounds(column: pa.Array) -> tuple[list[int], int]:
     return (offsets - offsets[0]).tolist(), int(offsets[0])
 
 
-def _lists(column: pa.Array) -> list[Any]:
+def _lists(column: pa.Array) -> list[object]:
     bounds, first = _bounds(column)
     values = column_values(column.values.slice(first, bounds[-1]))
     return [values[start:stop] for start, stop in pairwise(bounds)]

@@ -7,13 +7,16 @@ blocks for the result. An engine has no state but the session, so any number of 
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Coroutine
-from typing import Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from fluss.client.calls.admin import AdminCalls
 from fluss.client.net.metadata import ClientTable
 from fluss.client.net.session import Session
 from fluss.config import Config
 from fluss.model.paths import TablePath
+
+if TYPE_CHECKING:
+    from google.protobuf.message import Message
 
 T = TypeVar("T")
 
@@ -44,7 +47,7 @@ class Engine:
         """The table as the servers describe it now. Code 7 if it does not exist."""
         return await self._session.cluster.table(path, fresh=True)
 
-    async def call_coordinator(self, api_key: int, request: Any, *, idempotent: bool = False) -> Any:
+    async def call_coordinator(self, api_key: int, request: Message, *, idempotent: bool = False) -> Any:
         """Send a request to the coordinator; an idempotent one is sent again once after a lost connection."""
         return await self._session.cluster.call_coordinator(api_key, request, idempotent=idempotent)
 

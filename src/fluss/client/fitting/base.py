@@ -85,7 +85,7 @@ class Fit(ABC):
         self.arrow_type = to_arrow_type(data_type)
 
     @abstractmethod
-    def value(self, value: Any) -> Any:
+    def value(self, value: object) -> object:
         """The form of a Python value (not None) until it is encoded; `UnfitValueError` if it does not fit."""
 
     def condition(self, name: str) -> str | None:
@@ -114,7 +114,7 @@ class Fit(ABC):
     def _converted(self, array: pa.Array) -> pa.Array:
         """The array as the column's type; may raise Arrow's errors, which `_reason` explains."""
 
-    def _reason(self, source: Any, error: Exception) -> str:
+    def _reason(self, source: pa.DataType, error: Exception) -> str:
         return str(error)
 
     def _refuse_type(self, source: pa.DataType) -> pa.Array:

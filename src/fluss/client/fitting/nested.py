@@ -31,7 +31,7 @@ class Inner:
         self.nullable = fit.data_type.nullable
         self.looks_closer = fit.looks_closer or not self.nullable
 
-    def value(self, value: Any) -> Any:
+    def value(self, value: object) -> object:
         if value is None:
             if self.nullable:
                 return None
@@ -60,7 +60,7 @@ class ArrayFit(Fit):
         self._element = Inner(visit(data_type.element, rules), "an element")
         self.looks_closer = self._element.looks_closer
 
-    def value(self, value: Any) -> list[Any]:
+    def value(self, value: object) -> list[object]:
         if not isinstance(value, (list, tuple, np.ndarray)) or (isinstance(value, np.ndarray) and not value.ndim):
             raise UnfitValueError(f"it is not a list: {CONVERT}")
         return [self._element.value(item) for item in value]
@@ -81,7 +81,7 @@ class MapFit(Fit):
         # Arrow itself does not allow null keys.
         self.looks_closer = self._key.fit.looks_closer or self._value.looks_closer
 
-    def value(self, value: Any) -> list[tuple[Any, Any]]:
+    def value(self, value: Any) -> list[tuple[object, object]]:
         pairs = value.items() if isinstance(value, Mapping) else value
         if not isinstance(value, (Mapping, list, tuple)):
             raise UnfitValueError(f"it is neither a dict nor a list of pairs: {CONVERT}")
@@ -115,7 +115,7 @@ class RowFit(Fit):
         self._inner = [Inner(visit(field.data_type, rules), f"field {field.name!r}") for field in data_type.fields]
         self.looks_closer = any(each.looks_closer for each in self._inner)
 
-    def value(self, value: Any) -> dict[str, Any]:
+    def value(self, value: object) -> dict[str, object]:
         if isinstance(value, Mapping):
             unknown = [key for key in value if key not in self._names]
             if unknown:

@@ -34,7 +34,7 @@ _MAX_FLOAT_DIGITS = 18
 class BooleanFit(Fit):
     """True and false; numbers are refused."""
 
-    def value(self, value: Any) -> bool:
+    def value(self, value: object) -> bool:
         if isinstance(value, (bool, np.bool_)):
             return bool(value)
         raise UnfitValueError("it is not a bool: write value != 0 if a number means one")
@@ -42,7 +42,7 @@ class BooleanFit(Fit):
     def condition(self, name: str) -> str:
         return f"type({name}) is bool"
 
-    def _converted(self, array: pa.Array) -> Any:
+    def _converted(self, array: pa.Array) -> pa.Array:
         return array if pa.types.is_boolean(array.type) else self._refuse_type(array.type)
 
 
@@ -231,7 +231,7 @@ class DecimalFit(Fit):
         is_below = pc.and_(is_small, pc.less(numbers, 0.0))
         return pc.if_else(is_below, pa.scalar(-self._quantum, self.arrow_type), cut) if any_true(is_below) else cut
 
-    def _reason(self, source: Any, error: Exception) -> str:
+    def _reason(self, source: pa.DataType, error: Exception) -> str:
         text = str(error)
         if "data loss" in text:
             return self._too_fine()

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import pyarrow as pa
 import pyarrow.compute as pc
 
@@ -27,7 +25,7 @@ def is_encodable(text: str) -> bool:
 class TextFit(Fit):
     """Strings that can be encoded as UTF-8. For Arrow's strings this is part of their validity."""
 
-    def value(self, value: Any) -> str:
+    def value(self, value: object) -> str:
         if not isinstance(value, str):
             raise UnfitValueError(f"it is not a str: {CONVERT}")
         if not value.isascii() and not is_encodable(value):
@@ -56,7 +54,7 @@ class CharFit(TextFit):
         self._length = data_type.length
         self._is_padded = rules.row_format is RowFormat.INDEXED
 
-    def value(self, value: Any) -> str:
+    def value(self, value: object) -> str:
         text = super().value(value)
         if len(text) > self._length:
             raise UnfitValueError(
@@ -105,7 +103,7 @@ def _binary(array: pa.Array, target: pa.DataType) -> pa.Array | None:
 class BytesFit(Fit):
     """Any bytes."""
 
-    def value(self, value: Any) -> bytes:
+    def value(self, value: object) -> bytes:
         if not isinstance(value, (bytes, bytearray, memoryview)):
             raise UnfitValueError(f"it is not bytes: {CONVERT}")
         return value if type(value) is bytes else bytes(value)
@@ -125,7 +123,7 @@ class BinaryFit(BytesFit):
         super().__init__(data_type, rules)
         self._length = data_type.length
 
-    def value(self, value: Any) -> bytes:
+    def value(self, value: object) -> bytes:
         content = super().value(value)
         if len(content) != self._length:
             raise UnfitValueError(f"it has {len(content)} bytes, {self._exactly()}")
@@ -138,7 +136,7 @@ class BinaryFit(BytesFit):
         fits = self._length <= LONG_VALUE_BYTES
         return f"type({name}) is bytes and len({name}) == {self._length}" if fits else None
 
-    def _converted(self, array: pa.Array) -> Any:
+    def _converted(self, array: pa.Array) -> pa.Array:
         result = _binary(array, pa.binary())
         if result is None:
             return self._refuse_type(array.type)

@@ -7,7 +7,6 @@ nanoseconds (7 to 9). Finer digits are refused, or cut off towards the past if t
 from __future__ import annotations
 
 import datetime
-from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -40,7 +39,7 @@ _BEYOND_YEARS = "it is outside the years 1 to 9999: write it as Arrow"
 class DateFit(Fit):
     """Dates, and midnights without time zone, the form of a date in NumPy and pandas."""
 
-    def value(self, value: Any) -> datetime.date:
+    def value(self, value: object) -> datetime.date:
         nanos = 0
         if isinstance(value, np.datetime64):
             value, nanos = _numpy_moment(value)
@@ -56,7 +55,7 @@ class DateFit(Fit):
     def condition(self, name: str) -> str:
         return f"type({name}) is date"
 
-    def _converted(self, array: pa.Array) -> Any:
+    def _converted(self, array: pa.Array) -> pa.Array:
         source = array.type
         if pa.types.is_timestamp(source) and source.tz is None:
             if any_true(_is_beyond(array, _MAX_DAYS * _DAY_SECONDS * 1_000_000_000 // _UNIT_NANOS[source.unit])):
@@ -67,7 +66,7 @@ class DateFit(Fit):
             return days
         return array.cast(pa.date32()) if pa.types.is_date(source) else self._refuse_type(source)
 
-    def _reason(self, source: Any, error: Exception) -> str:
+    def _reason(self, source: pa.DataType, error: Exception) -> str:
         return "it is not a whole number of days, or out of range: correct it first"
 
 
@@ -93,7 +92,7 @@ class _DigitsFit(Fit):
     def _in_unit(self, array: pa.Array) -> pa.Array:
         return cut(array, self.unit) if self.rules.truncates else array.cast(self.arrow_type)
 
-    def _reason(self, source: Any, error: Exception) -> str:
+    def _reason(self, source: pa.DataType, error: Exception) -> str:
         return (
             self._too_fine()
             if "lose data" in str(error)
@@ -111,7 +110,7 @@ class TimeFit(_DigitsFit):
         if self.looks_closer:
             self.unit = "ms"
 
-    def value(self, value: Any) -> int:
+    def value(self, value: object) -> int:
         if not isinstance(value, datetime.time):
             raise UnfitValueError(f"it is not a datetime.time: {CONVERT}")
         if value.tzinfo is not None:
@@ -129,7 +128,7 @@ class TimeFit(_DigitsFit):
         millis = cut(array, "ms") if self.rules.truncates else array.cast(pa.time32("ms"))
         return array if array.type == self.arrow_type and not self.rules.truncates else millis.cast(self.arrow_type)
 
-    def _reason(self, source: Any, error: Exception) -> str:
+    def _reason(self, source: pa.DataType, error: Exception) -> str:
         return self._too_fine()
 
 
@@ -141,7 +140,7 @@ class TimestampFit(_DigitsFit):
         self._has_zone = isinstance(data_type, TimestampLtzType)
         self.looks_closer = rules.row_format is not None and self.unit == "s"
 
-    def value(self, value: Any) -> Any:
+    def value(self, value: object) -> object:
         if isinstance(value, np.datetime64):
             moment, nanos = _numpy_moment(value)
         else:
@@ -193,7 +192,7 @@ def _zone_error(what: str) -> UnfitValueError:
     return UnfitTypeError(f"{what}, and the column has no time zone: make it TIMESTAMP_LTZ, or remove the zone")
 
 
-def _numpy_moment(value: Any) -> tuple[datetime.datetime, int]:
+def _numpy_moment(value: np.datetime64) -> tuple[datetime.datetime, int]:
     """A datetime64 as a datetime, and its nanoseconds below a microsecond."""
     if np.isnat(value):
         raise UnfitValueError("it is not a time (NaT): write None")

@@ -8,9 +8,9 @@ and its arrays are fully validated: a string that is not UTF-8 would make a log 
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any, NoReturn, Protocol
+from typing import TYPE_CHECKING, NoReturn, Protocol
 
 import pyarrow as pa
 
@@ -250,7 +250,7 @@ def column_fits(
     ]
 
 
-def _reason_at(array: pa.Array, row: int, convert: Any, error: UnfitValueError) -> str:
+def _reason_at(array: pa.Array, row: int, convert: Callable[[pa.Array], object], error: UnfitValueError) -> str:
     """The reason for the first bad value; the array's error may be about another one."""
     try:
         convert(taken(array, row, row + 1))

@@ -10,10 +10,13 @@ time (measured: 60 us instead of 210 for a batch of 1.8 MB; for other strings a 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 import pyarrow as pa
+
+if TYPE_CHECKING:
+    import numpy.typing as npt
 
 SMALL_BYTES = 64 * 1024
 """For arrays of at most this size, checking everything costs less than finding the visible part."""
@@ -88,7 +91,7 @@ def _is_all_valid(array: pa.Array) -> bool:
     return True
 
 
-def _seen(array: pa.Array, offset_type: Any, child_length: int) -> tuple[int, int]:
+def _seen(array: pa.Array, offset_type: npt.DTypeLike, child_length: int) -> tuple[int, int]:
     """First position and count of the child values that the lists use; checks all offsets."""
     buffers = array.buffers()[:2]
     if not len(array) or buffers[1] is None or not buffers[1].size:

@@ -36,7 +36,7 @@ def _row_of_bad_entry(array: pa.Array, check: Callable[[pa.Array], object]) -> i
     return None if row < 0 else row
 
 
-def _is_bad(array: pa.Array, low: int, high: int, check: Callable[[pa.Array], Any]) -> bool:
+def _is_bad(array: pa.Array, low: int, high: int, check: Callable[[pa.Array], object]) -> bool:
     part = array.slice(low, high - low)
     if pa.types.is_nested(array.type) or pa.types.is_dictionary(array.type):
         # For a slice, the whole child would be checked.
@@ -48,7 +48,7 @@ def _is_bad(array: pa.Array, low: int, high: int, check: Callable[[pa.Array], An
     return False
 
 
-def taken(array: pa.Array, low: int, high: int) -> Any:
+def taken(array: pa.Array, low: int, high: int) -> pa.Array:
     """A copy of these rows alone, if Arrow can copy values of this type."""
     try:
         return array.take(pa.array(range(low, high), pa.int64()))

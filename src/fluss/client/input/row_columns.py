@@ -8,7 +8,6 @@ Arrow.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -29,7 +28,7 @@ class ColumnMaker:
         self.arrow_schema = to_arrow_schema(schema)
         self._makers = [array_maker(arrow_type) for arrow_type in self.arrow_schema.types]
 
-    def record_batch(self, flat: list[Any], saw_null: Sequence[bool]) -> pa.RecordBatch:
+    def record_batch(self, flat: list[object], saw_null: Sequence[bool]) -> pa.RecordBatch:
         """The rows of a flat list as a record batch."""
         return pa.RecordBatch.from_arrays(self.arrays(flat, saw_null, len(self._makers)), schema=self.arrow_schema)
 

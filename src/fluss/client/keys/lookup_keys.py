@@ -149,7 +149,7 @@ class KeyReader:
         except (RowValueError, pa.ArrowException) as error:
             raise self._refusal(str(error)) from None
 
-    def _checked(self, key: Any) -> list[Any]:
+    def _checked(self, key: object) -> list[Any]:
         checked = []
         for index, value in enumerate(self._listed(key)):
             if value is None:
@@ -193,7 +193,7 @@ class KeyReader:
 
     def batch_of_rows(self, keys: Iterable[Any]) -> pa.RecordBatch:
         """Keys in any of the accepted forms as one record batch."""
-        flat: list[Any] = []
+        flat: list[object] = []
         for index, key in enumerate(keys):
             try:
                 flat += self._checked(key)

@@ -40,7 +40,7 @@ MAX_RETRY_SECONDS = 30.0
 FIRST_PAUSE_SECONDS = 0.02
 LAST_PAUSE_SECONDS = 1.0
 
-NO_PARTITION: Any = object()
+NO_PARTITION: object = object()
 """The result if the partition is not in Fluss."""
 
 _RETRIED = frozenset(

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-from collections.abc import Sequence
-from typing import Any
+from collections.abc import Callable, Sequence
+from typing import Any, TypeVar
 
 from fluss.client.keys.lookup_keys import Place
 from fluss.errors import FlussError
+
+T = TypeVar("T")
 
 MAX_KEYS_PER_REQUEST = 8_192
 
@@ -59,7 +61,7 @@ def deliver(loop: asyncio.AbstractEventLoop, asks: list[Ask]) -> None:
     post(loop, _finish, asks)
 
 
-def post(loop: asyncio.AbstractEventLoop, callback: Any, argument: Any) -> None:
+def post(loop: asyncio.AbstractEventLoop, callback: Callable[[T], object], argument: T) -> None:
     """Schedule a callback in a user's event loop."""
     with contextlib.suppress(RuntimeError):  # a loop that has ended needs no answer
         loop.call_soon_threadsafe(callback, argument)

@@ -21,7 +21,7 @@ from fluss.model.schema import Schema
 from fluss.model.types import DataType, DecimalType, TimestampLtzType, TimestampType
 
 RowFunction = Callable[[bytes], "dict[str, Any] | None"]
-Convert = Callable[[Any], Any]
+Convert = Callable[[Any], object]
 
 _VARINTS = {
     "INTEGER": "read_varint32",
@@ -53,7 +53,7 @@ def row_function(schema: Schema, schema_id: int, converts: Sequence[Convert | No
     body.append(f"return {{{row}}} if at == len(value) else None")
     source = "def read(value):\n    try:\n" + "".join(f"        {line}\n" for line in body)
     source += "    except errors:\n        return None\n"
-    scope: dict[str, Any] = {
+    scope: dict[str, object] = {
         "prefix": schema_id_prefix(schema_id),
         "errors": (IndexError, ValueError, struct.error, OverflowError),
         "read_varint32": _of_bytes(read_varint32),

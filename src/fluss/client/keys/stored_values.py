@@ -146,7 +146,7 @@ class RowReader:
         return FlussError(text, ErrorCode.CORRUPT_RECORD_EXCEPTION)
 
 
-def rows_of(batch: pa.RecordBatch) -> list[dict[str, Any]]:
+def rows_of(batch: pa.RecordBatch) -> list[dict[str, object]]:
     """The rows of a record batch as dicts."""
     names = batch.schema.names
     columns = [column_values(column) for column in batch.columns]

@@ -14,7 +14,7 @@ import os
 import time
 import urllib.parse
 from dataclasses import dataclass, field
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 from pyarrow import fs
@@ -23,6 +23,9 @@ from fluss.client.net.cluster import Cluster
 from fluss.errors import ErrorCode, FlussError
 from fluss.protocol import fluss_api_pb2 as pb
 from fluss.protocol.api_keys import ApiKey
+
+if TYPE_CHECKING:
+    from fluss.model.json_types import JsonObject
 
 TOKEN_LIFE_FRACTION_USED = 0.8
 TOKEN_SECONDS_WITHOUT_EXPIRY = 7 * 24 * 3600.0
@@ -57,7 +60,7 @@ def map_file(path: str) -> memoryview:
 class Token:
     """Credentials and settings of a file system, provided by the cluster."""
 
-    credentials: dict[str, Any] = field(default_factory=dict)
+    credentials: JsonObject = field(default_factory=dict)
     settings: dict[str, str] = field(default_factory=dict)
     renew_at: float = 0.0
 
@@ -72,7 +75,7 @@ class Token:
 
 def read_token(answer: pb.GetFileSystemSecurityTokenResponse, now: float) -> Token:
     """The token in an answer; `now` is in seconds since 1970."""
-    credentials: dict[str, Any] = {}
+    credentials: JsonObject = {}
     if answer.token:
         try:
             credentials = json.loads(answer.token)

@@ -10,7 +10,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 from collections.abc import Mapping
-from typing import Any
+from typing import TYPE_CHECKING
 
 from fluss.client.net.cluster import Cluster
 from fluss.codec.batches.log_batch import MIN_HEADER_BYTES, BatchHeader, CorruptBatch, iter_batches, read_header
@@ -19,6 +19,9 @@ from fluss.model.paths import TablePath
 from fluss.protocol import fluss_api_pb2 as pb
 from fluss.protocol.client_payloads import FetchAnswer
 from fluss.values.basic import TableBucket
+
+if TYPE_CHECKING:
+    from fluss.client.net.rpc import RpcConnection
 
 MAX_SAMPLE_BYTES_PER_BUCKET = 64 * 1024
 MAX_SAMPLE_BYTES_PER_TABLET = 8 * 1024 * 1024
@@ -29,7 +32,7 @@ async def sample_row_bytes(
     cluster: Cluster, path: TablePath, positions: Mapping[TableBucket, int]
 ) -> dict[TableBucket, float]:
     """Bytes per row at these offsets. Buckets whose server does not answer now are omitted."""
-    groups: dict[int, tuple[Any, list[TableBucket]]] = {}
+    groups: dict[int, tuple[RpcConnection, list[TableBucket]]] = {}
     for bucket in positions:
         connection = await cluster.leader(bucket, path)
         groups.setdefault(id(connection), (connection, []))[1].append(bucket)

@@ -18,7 +18,7 @@ import contextlib
 import threading
 import warnings
 from collections.abc import Generator, Iterable, Sequence
-from typing import Any, Protocol
+from typing import Any, Protocol, TypeAlias
 
 from fluss.errors import ErrorCode, FlussError
 
@@ -74,7 +74,7 @@ class Chunk(WriteResultHandle):
         self.reported = False
         self.ready = False
         self.pieces: list[Any] = []
-        self._waiters: list[Any] | None = None
+        self._waiters: list[Waiter] | None = None
 
     def _chunks(self) -> Sequence[Chunk]:
         return (self,)
@@ -106,7 +106,7 @@ class Chunk(WriteResultHandle):
 
     # ---- the waiters' side ----
 
-    def add_waiter(self, waiter: object) -> bool:
+    def add_waiter(self, waiter: Waiter) -> bool:
         """Register a waiter to be woken when the chunk is settled; False if it already is."""
         self.owner.check_usable()
         with _lock:
@@ -118,7 +118,7 @@ class Chunk(WriteResultHandle):
             self._waiters.append(waiter)
             return True
 
-    def remove_waiter(self, waiter: object) -> None:
+    def remove_waiter(self, waiter: Waiter) -> None:
         """Remove a waiter that gave up."""
         with _lock:
             if self._waiters is not None:
@@ -169,7 +169,10 @@ class _ThreadWaiter:
         self.left = left
 
 
-def _wake(waiters: list[Any]) -> None:
+Waiter: TypeAlias = _LoopWaiter | _ThreadWaiter
+
+
+def _wake(waiters: list[Waiter]) -> None:
     by_loop: dict[asyncio.AbstractEventLoop, list[asyncio.Future[None]]] = {}
     for waiter in waiters:
         with _lock:  # chunks of one span may be settled by different threads
@@ -240,7 +243,7 @@ class PendingResult:
         self._raise(chunks)
 
     @staticmethod
-    def _register(chunks: Sequence[Chunk], waiter: Any) -> None:
+    def _register(chunks: Sequence[Chunk], waiter: Waiter) -> None:
         for chunk in chunks:
             if not chunk.add_waiter(waiter):
                 with _lock:

@@ -16,7 +16,7 @@ import logging
 import threading
 import weakref
 from collections import deque
-from collections.abc import Sequence
+from collections.abc import Coroutine, Sequence
 from functools import partial
 from typing import Any, Protocol
 
@@ -194,7 +194,7 @@ class Sender:
 
     # ---- preparation: leader, writer id, partition ----
 
-    def _start(self, queue: BucketQueue, work: Any) -> None:
+    def _start(self, queue: BucketQueue, work: Coroutine[Any, Any, None]) -> None:
         queue.is_preparing = True
         task: asyncio.Task[None] = asyncio.get_running_loop().create_task(work)
         self._tasks.add(task)

@@ -124,7 +124,7 @@ class KeyFold:
                     self._writers[share].write_batch(sorted_batch.slice(start, end - start))
         self._unspilled, self._unspilled_rows = [], 0
 
-    def _merged_share(self, path: str) -> pa.RecordBatch:
+    def _merged_share(self, path: str) -> pa.RecordBatch | None:
         merge = BucketMerge(self._table)
         whole_schema = pa.schema(list(self._spill_schema)[:-1])
         with pa.memory_map(path) as source, pa.ipc.open_stream(source) as reader:
@@ -132,9 +132,7 @@ class KeyFold:
                 deleted = batch.column(batch.num_columns - 1).to_numpy(zero_copy_only=False)
                 merge.add_batch(pa.RecordBatch.from_arrays(batch.columns[:-1], schema=whole_schema), deleted)
         os.unlink(path)
-        merged = merge.merge()
-        assert merged is not None
-        return merged
+        return merge.merge()
 
     def _close_writers(self) -> None:
         for writer in self._writers:

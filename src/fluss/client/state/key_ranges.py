@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Iterable, Sequence
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, NamedTuple, TypeVar
 
 import pyarrow.compute as pc
 
@@ -22,6 +22,8 @@ from fluss.values.basic import TableBucket
 
 if TYPE_CHECKING:
     import pyarrow as pa
+
+T = TypeVar("T")
 
 
 class KeyRange(NamedTuple):
@@ -83,10 +85,10 @@ async def split_buckets(
     return found
 
 
-async def _unless_refused(calls: Iterable[Awaitable[Any]]) -> list[Any]:
+async def _unless_refused(calls: Iterable[Awaitable[T]]) -> list[T | None]:
     """All answers; None for an error, which the scan of the whole bucket will meet again unless it was temporary."""
     answers = await asyncio.gather(*calls, return_exceptions=True)
     for answer in answers:
         if isinstance(answer, BaseException) and not isinstance(answer, FlussError):
             raise answer
-    return [None if isinstance(answer, FlussError) else answer for answer in answers]
+    return [None if isinstance(answer, BaseException) else answer for answer in answers]

@@ -11,7 +11,7 @@ import asyncio
 import time
 import uuid
 from collections.abc import Awaitable, Callable, Sequence
-from typing import Any, NamedTuple, TypeVar
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
 from fluss.client.net.cluster import Cluster
 from fluss.client.net.metadata import ClientTable
@@ -20,6 +20,9 @@ from fluss.errors import ErrorCode, FlussError
 from fluss.model.paths import TableBucket
 from fluss.protocol import staged_api_pb2 as staged_pb
 from fluss.protocol.api_keys import ApiKey
+
+if TYPE_CHECKING:
+    from google.protobuf.message import Message
 
 # Added to the deadline of the work itself, for its last answer.
 GRACE_SECONDS = 30.0
@@ -118,9 +121,12 @@ class Commit:
         answer = await self._cluster.call_coordinator(ApiKey.DECIDE_STAGED, request)
         return bool(answer.accepted)
 
-    async def _status(self) -> Any:
+    async def _status(self) -> staged_pb.GetStagedCommitResponse:
         request = staged_pb.GetStagedCommitRequest(table_id=self._table.table_id, transaction=self._transaction)
-        return await self._cluster.call_coordinator(ApiKey.GET_STAGED_COMMIT, request, idempotent=True)
+        answer: staged_pb.GetStagedCommitResponse = await self._cluster.call_coordinator(
+            ApiKey.GET_STAGED_COMMIT, request, idempotent=True
+        )
+        return answer
 
     async def _wait_applied(self) -> None:
         """Ask every tablet until it is done; the coordinator, which knows all buckets, decides.
@@ -188,7 +194,7 @@ async def abort(cluster: Cluster, table_id: int, transaction: str, batch_id: int
     await _ask_all(cluster, ApiKey.ABORT_STAGED, request)
 
 
-async def _ask_all(cluster: Cluster, api_key: ApiKey, request: Any) -> None:
+async def _ask_all(cluster: Cluster, api_key: ApiKey, request: Message) -> None:
     """Send the same request to every tablet; raise the first error when all have answered."""
 
     async def ask(node: Any) -> None:

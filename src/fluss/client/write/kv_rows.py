@@ -8,7 +8,7 @@ those columns, and a delete takes the columns of the primary key; the others are
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pyarrow as pa
@@ -27,6 +27,9 @@ from fluss.client.write.row_function import RowRules, RowSink, make_append
 from fluss.config import Config
 from fluss.errors import FlussError
 from fluss.model.schema import Column, Schema
+
+if TYPE_CHECKING:
+    from fluss.client.send.acknowledgements import WriteResultHandle
 
 
 def named_targets(table: ClientTable, names: Sequence[str]) -> tuple[int, ...]:
@@ -139,11 +142,11 @@ class KvRows:
 
     # ---- rows ----
 
-    def make_append(self, sink: RowSink) -> Callable[[Any], Any]:
+    def make_append(self, sink: RowSink) -> Callable[[object], WriteResultHandle]:
         """The function `upsert(row)`."""
         return make_append(self._upsert_rules, sink, self._stored(self._targets, is_delete=False))
 
-    def make_delete(self, sink: RowSink) -> Callable[[Any], Any]:
+    def make_delete(self, sink: RowSink) -> Callable[[object], object]:
         """The function `delete(key)`. Its first call makes float columns use the path for columns with nulls."""
         delete = make_append(self._delete_rules, sink, self._stored(self._key_positions, is_delete=True))
 
@@ -160,7 +163,7 @@ class KvRows:
             values[position] = f"v{number}"
         return f"({', '.join(values)}, {is_delete})"
 
-    def record_batch(self, flat: list[Any]) -> pa.RecordBatch:
+    def record_batch(self, flat: list[object]) -> pa.RecordBatch:
         """The rows of a flat list: the table's columns, and the mask of deletes."""
         saw_null = [True] * self._column_count
         if not self._has_deletes:

@@ -94,7 +94,7 @@ class RowBuffer:
         self.limit = self._row_limit * self._width
         self.handle: Chunk | None = Chunk(0, self)
         self.idle = True
-        self.append: Callable[[Any], WriteResultHandle] = self.form.make_append(self)
+        self.append: Callable[[object], WriteResultHandle] = self.form.make_append(self)
         sender.register(self)
         _buffers.add(self)
 
@@ -219,7 +219,7 @@ class RowBuffer:
                 chunk.reported = True
                 raise FlussError(f"an earlier write failed: {chunk.error.message}", chunk.error.error_code)
 
-    def _cut(self, *, extra: bool = False) -> tuple[Chunk | None, list[Any], Chunk | None]:
+    def _cut(self, *, extra: bool = False) -> tuple[Chunk | None, list[object], Chunk | None]:
         """Take all rows as a chunk (None if there are none), and one more chunk for `extra` rows. Lock held.
 
         `handle` must not return to a chunk whose rows were taken: an append that added its row after the cut would take

@@ -7,7 +7,7 @@ that of primary-key tables. Forms may be used by several threads at once.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Protocol
 
 from fluss.client.fitting import FitRules
 from fluss.client.fitting.base import checked_extra_digits
@@ -23,6 +23,8 @@ from fluss.config import Config
 if TYPE_CHECKING:
     import pyarrow as pa
 
+    from fluss.client.send.acknowledgements import WriteResultHandle
+
 
 class RowForm(Protocol):
     """The interface of a buffer to its rows. `width` is the number of values of a row in the flat list, `spread` the
@@ -35,10 +37,10 @@ class RowForm(Protocol):
     def encoder(self) -> BatchEncoder:
         """Makes batches of the rows that `route` returns."""
 
-    def make_append(self, sink: RowSink) -> Callable[[Any], Any]:
+    def make_append(self, sink: RowSink) -> Callable[[object], WriteResultHandle]:
         """The function that checks a row and adds it to the flat list of `sink`."""
 
-    def record_batch(self, flat: list[Any]) -> Any:
+    def record_batch(self, flat: list[object]) -> pa.RecordBatch:
         """The rows of a flat list."""
 
     def route(self, batch: pa.RecordBatch) -> list[Routed]:
@@ -64,7 +66,7 @@ class LogRows:
         self.spread = self._router.spread
         self._check = WholeCheck(self.encoder, lambda row: [row], config.writer_batch_size)
 
-    def make_append(self, sink: RowSink) -> Callable[[Any], Any]:
+    def make_append(self, sink: RowSink) -> Callable[[object], WriteResultHandle]:
         """`append(row)`."""
         return make_append(self._rules, sink)
 
@@ -78,7 +80,7 @@ class LogRows:
         self._check(made, is_all=True)
         return made
 
-    def record_batch(self, flat: list[Any]) -> Any:
+    def record_batch(self, flat: list[object]) -> pa.RecordBatch:
         """The rows of a flat list, in the table's Arrow schema."""
         return self._columns.record_batch(flat, self._rules.saw_null)
 

@@ -135,7 +135,7 @@ class UpsertWriter(BaseWriter):
         """Alias of `upsert_pandas`, under the name used for log tables."""
         self._write(self._rows.upserts_of_frame(df, "write_pandas"))
 
-    def _write_rows(self, made: Callable[..., Iterator[pa.RecordBatch]], rows: Any, call: str) -> WriteResultHandle:
+    def _write_rows(self, made: Callable[..., Iterator[pa.RecordBatch]], rows: object, call: str) -> WriteResultHandle:
         if not isinstance(rows, pa.RecordBatchReader):
             return self._write(made(rows, call))
         return write_stream(rows, lambda batch, first_row: self._write(made(batch, call, first_row)))

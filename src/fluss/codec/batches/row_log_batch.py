@@ -7,8 +7,6 @@ append-only, so it is read from the records.
 
 from __future__ import annotations
 
-from typing import Any
-
 import numpy as np
 import pyarrow as pa
 
@@ -51,7 +49,7 @@ def encode_row_batch(
     if change_types is not None:
         check_change_types(change_types, count)
         types = np.frombuffer(change_types, np.uint8)
-    body: list[Any] = []
+    body: list[bytes | memoryview] = []
     if count:
         rows = row_components(batch, schema.data_types, row_format)
         lengths = (total_sizes(rows, count) + _CHANGE_TYPE_BYTES).astype(np.int32)

@@ -152,7 +152,7 @@ class BatchStatistics:
         self._minimum_row = minimum_row
         self._maximum_row = maximum_row
         self._minima: list[Any] | None = None
-        self._maxima: list[Any] | None = None
+        self._maxima: list[object] | None = None
 
     def null_count(self, position: int) -> int:
         """The number of nulls of a column; KeyError if it has no statistics."""

@@ -143,7 +143,7 @@ def _check_literals(function: LeafFunction, literals: tuple[Any, ...], column: C
         raise ValueError(f"{function.name} of column {column.name!r} cannot have {len(literals)} literals")
 
 
-def _read_literal(literal: Any, column: Column) -> Any:
+def _read_literal(literal: Any, column: Column) -> object:
     roots, field_name = _LITERALS.get(literal.literal_type, ((), ""))
     data_type = column.data_type
     if data_type.root not in roots:

@@ -36,7 +36,7 @@ _EPOCH_DAY = datetime.date(1970, 1, 1).toordinal()
 _INTEGER_BITS = {"TINYINT": 8, "SMALLINT": 16, "INTEGER": 32, "BIGINT": 64}
 
 
-def partition_value_text(value: Any, data_type: DataType) -> str:
+def partition_value_text(value: object, data_type: DataType) -> str:
     """The string that a partition name has for a value in logical form (`codec.rows.values`)."""
     root = data_type.root
     if value is None:
@@ -62,7 +62,7 @@ def partition_value_text(value: Any, data_type: DataType) -> str:
     raise RowValueError(f"{data_type} cannot be the type of a partition column")
 
 
-def _checked(value: Any, kind: type, data_type: DataType) -> Any:
+def _checked(value: object, kind: type, data_type: DataType) -> Any:
     if not isinstance(value, kind):
         raise RowValueError(f"{data_type} cannot hold {value!r}")
     return value

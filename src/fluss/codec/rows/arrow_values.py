@@ -56,7 +56,7 @@ def column_to_values(array: pa.Array, data_type: DataType) -> list[Any]:
         low, high = from_wide_unscaled(array)
         values = [(top << 64) + bottom for bottom, top in zip(low.tolist(), high.tolist(), strict=True)]
     else:
-        whole: list[Any] = array.to_pylist()
+        whole: list[object] = array.to_pylist()
         return whole
     return _with_nulls(values, array)
 
@@ -85,7 +85,7 @@ def _nested_values(array: pa.Array, data_type: DataType) -> list[object]:
         counts, parts = list_parts(array, data_type)
         if isinstance(data_type, MapType):
             keys, items = column_to_values(parts[0], data_type.key), column_to_values(parts[1], data_type.value)
-            flat: list[Any] = list(zip(keys, items, strict=True))
+            flat: list[object] = list(zip(keys, items, strict=True))
         else:
             assert isinstance(data_type, ArrayType)
             flat = column_to_values(parts[0], data_type.element)

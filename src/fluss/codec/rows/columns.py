@@ -14,7 +14,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Sequence
 from enum import Enum
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import pyarrow as pa
 
@@ -101,7 +101,7 @@ def decode_rows(
     if len(starts) >= COLUMN_WISE_MIN_ROWS:
         return _CODECS[row_format].decode_columns(PaddedSource(buffer), starts, ends, types, wanted)
     view, decode_row = byte_view(buffer), _CODECS[row_format].decode_row
-    rows: list[list[Any]] = []
+    rows: list[list[object]] = []
     for start, end in zip(starts.tolist(), ends.tolist(), strict=True):
         if not 0 <= start <= end <= len(view):
             raise CorruptRowError(f"row {len(rows)} has bytes {start}..{end}, outside of the buffer of {len(view)}")

@@ -127,7 +127,7 @@ def decode_indexed_row(buffer: bytes | bytearray | memoryview, types: Sequence[D
     return values
 
 
-def _value(content: memoryview, data_type: DataType) -> Any:
+def _value(content: memoryview, data_type: DataType) -> object:
     root = data_type.root
     if root in FIXED_STRUCTS:
         return FIXED_STRUCTS[root].unpack(content)[0]

@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 import pyarrow as pa
@@ -30,6 +30,9 @@ from fluss.lake.reading.split_rows import lake_rows
 from fluss.values.predicates import Predicate, col
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from fluss.codec.filters.predicate import Predicate as LakePredicate
     from fluss.codec.rows.varint import Int64s
     from fluss.lake.tables.interface.format import LakeTable
 
@@ -106,7 +109,7 @@ class LakeRows:
             self._state = state
         return state
 
-    def _rows_of(self, state: _State, place: Place, keys: pa.RecordBatch) -> Any:
+    def _rows_of(self, state: _State, place: Place, keys: pa.RecordBatch) -> Iterator[tuple[pa.RecordBatch, Int64s]]:
         """Batches of one bucket, and for each row the position of its key in `keys`."""
         condition = self._condition(keys)
         files = state.table.plan_files(
@@ -132,7 +135,7 @@ class LakeRows:
         columns = [batch.column(batch.schema.get_field_index(name)) for name in self._names]
         return encode_keys(columns, self._types, KeyEncoding.COMPACTED, batch.num_rows)
 
-    def _condition(self, keys: pa.RecordBatch) -> Any:
+    def _condition(self, keys: pa.RecordBatch) -> LakePredicate | None:
         if keys.num_rows > MAX_KEYS_IN_FILTER:
             return None
         conditions = [

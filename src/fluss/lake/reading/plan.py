@@ -23,7 +23,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from fluss.client.engine.rows import RowFilter
 from fluss.client.engine.table import TableAccess
@@ -35,6 +35,7 @@ from fluss.values.basic import LakeSnapshot, TableBucket
 from fluss.values.predicates import Combination, Predicate
 
 if TYPE_CHECKING:
+    from fluss.codec.filters.predicate import Predicate as LakePredicate
     from fluss.lake.tables.interface.format import LakeFile, LakeTarget
 
 logger = logging.getLogger(__name__)
@@ -299,12 +300,12 @@ def safe_part(table: TableAccess, predicate: Predicate | None) -> Predicate | No
     return key_part(predicate, table.schema.primary_key) if table.has_primary_key else predicate
 
 
-def _for_files(table: TableAccess, predicate: Predicate | None) -> Any:
+def _for_files(table: TableAccess, predicate: Predicate | None) -> LakePredicate | None:
     safe = safe_part(table, predicate)
     return None if safe is None else lake_condition(table, safe)
 
 
-def lake_condition(table: TableAccess, predicate: Predicate) -> Any:
+def lake_condition(table: TableAccess, predicate: Predicate) -> LakePredicate | None:
     """The predicate in the form of the lake: every matching row satisfies it, and possibly others."""
     pushed = RowFilter(predicate, table.schema).pushed
     if pushed is None:

@@ -17,11 +17,14 @@ import os
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING
 
 from fluss.server.catalog.database_file import COMMITS_COUNTER
 from fluss.server.storage.files import FileSystem, write_all
 from fluss.server.storage.json_checksum import CHECKSUM_KEY, check_json, json_checksum
+
+if TYPE_CHECKING:
+    from fluss.model.json_types import JsonObject
 
 MARK_FILE_NAME = "catalog.mark"
 CATALOG_ID_COUNTER = "catalog_id"
@@ -92,7 +95,7 @@ def write_mark(
     temporary.unlink(missing_ok=True)
     descriptor = files.open_write(str(temporary))
     try:
-        node: dict[str, Any] = {
+        node: JsonObject = {
             "catalog_id": catalog_id,
             "counters": {name: counters.get(name, 0) for name in MARKED_COUNTERS},
             "inodes": [os.fstat(descriptor).st_ino, data_dir.stat().st_ino],

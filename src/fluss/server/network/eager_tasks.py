@@ -18,13 +18,13 @@ class _Rest:
 
     __slots__ = ("_coroutine", "_waiting_for")
 
-    def __init__(self, coroutine: Coroutine[Any, Any, Any], waiting_for: Any) -> None:
+    def __init__(self, coroutine: Coroutine[Any, Any, Any], waiting_for: object) -> None:
         self._coroutine = coroutine
         self._waiting_for = waiting_for
 
     def __await__(self) -> Generator[Any, Any, Any]:
         waiting_for = self._waiting_for
-        step: Callable[[Any], Any]
+        step: Callable[[Any], object]
         while True:
             try:
                 value = yield waiting_for

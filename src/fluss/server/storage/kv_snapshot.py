@@ -10,10 +10,13 @@ from __future__ import annotations
 
 import json
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING
 
 from fluss.model.formats import refuse_newer
 from fluss.model.paths import TableBucket
+
+if TYPE_CHECKING:
+    from fluss.model.json_types import JsonObject
 
 DOCUMENT_VERSION = 1
 METADATA_NAME = "_METADATA"
@@ -55,7 +58,7 @@ class CompletedSnapshot:
 
 def snapshot_to_json(snapshot: CompletedSnapshot, *, with_checksums: bool = False) -> bytes:
     """Encode the document of a snapshot; `with_checksums` is only for the catalog."""
-    node: dict[str, Any] = {"version": DOCUMENT_VERSION, "table_id": snapshot.bucket.table_id}
+    node: JsonObject = {"version": DOCUMENT_VERSION, "table_id": snapshot.bucket.table_id}
     if snapshot.bucket.partition_id is not None:
         node["partition_id"] = snapshot.bucket.partition_id
     node |= {
@@ -112,11 +115,11 @@ def lease_from_json(document: str) -> dict[TableBucket, int]:
     return {TableBucket(*row[:3]): row[3] for row in json.loads(document)}
 
 
-def _file_to_json(file: SnapshotFile) -> dict[str, object]:
+def _file_to_json(file: SnapshotFile) -> JsonObject:
     return {"kv_file_handle": {"path": file.path, "size": file.size_bytes}, "local_path": file.local_name}
 
 
-def _file_from_json(node: dict[str, Any], checksums: dict[str, int]) -> SnapshotFile:
+def _file_from_json(node: JsonObject, checksums: dict[str, int]) -> SnapshotFile:
     handle = node["kv_file_handle"]
     name = str(node["local_path"])
     return SnapshotFile(name, str(handle["path"]), int(handle["size"]), checksums.get(name))

@@ -62,7 +62,7 @@ def values_to_json(info: TableInfo, texts: Mapping[str, str], nanos_as: NanosAs)
         raise FlussError(f"a partition of {info.table_path} cannot be converted for Spark: {error}") from None
 
 
-def _logical(value: Any, data_type: DataType, nanos_as: NanosAs) -> Any:
+def _logical(value: Any, data_type: DataType, nanos_as: NanosAs) -> object:
     """Return the logical value (`fluss.codec.rows.values`) of a JSON value."""
     root = data_type.root
     if value is None:
@@ -81,7 +81,7 @@ def _logical(value: Any, data_type: DataType, nanos_as: NanosAs) -> Any:
     return value
 
 
-def _for_spark(value: Any, data_type: DataType, nanos_as: NanosAs) -> Any:
+def _for_spark(value: Any, data_type: DataType, nanos_as: NanosAs) -> object:
     root = data_type.root
     if root in _FLOAT_ROOTS:
         return _java_float(value)

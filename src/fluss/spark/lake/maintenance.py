@@ -10,7 +10,7 @@ from __future__ import annotations
 import pickle
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, TypeVar
 
 import pyarrow as pa
 
@@ -90,7 +90,7 @@ def maintain(
     *,
     jobs: Sequence[str] = JOBS,
     dry_run: bool = False,
-    options: Mapping[str, Any] | None = None,
+    options: Mapping[str, object] | None = None,
     lake_options: Mapping[str, str] | None = None,
 ) -> list[Maintained]:
     """Maintain lake tables now, whether or not maintenance is due::

@@ -13,7 +13,7 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from fluss.api.connection import engine_of
 from fluss.errors import FlussError
@@ -78,7 +78,7 @@ def tier(
     *,
     once: bool | None = None,
     every: str | float | None = None,
-    options: Mapping[str, Any] | None = None,
+    options: Mapping[str, object] | None = None,
     lake_options: Mapping[str, str] | None = None,
     tiering: TieringOptions | None = None,
     watcher: ServiceWatcher | None = None,

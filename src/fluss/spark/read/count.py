@@ -7,7 +7,7 @@ The function also works in sessions without our Java classes. With these, `DataF
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from fluss.errors import FlussError
 from fluss.lake.reading.plan import UnionPlan
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 
-def count(spark: SparkSession, table: str, *, options: Mapping[str, Any] | None = None) -> int:
+def count(spark: SparkSession, table: str, *, options: Mapping[str, object] | None = None) -> int:
     """Return the number of rows that a batch read with these options would have::
 
         fluss.spark.count(spark, "shop.orders", options={"start": "timestamp:2026-08-01"})

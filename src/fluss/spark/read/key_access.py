@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Iterator, Sequence
-from typing import Any
 
 import pyarrow as pa
 
@@ -55,7 +54,7 @@ def places_of_keys(table: FlussTable, pushed: Pushed) -> set[tuple[str | None, i
 
 
 def _checked(
-    reader: KeyReader, names: Sequence[str], keys: list[tuple[Any, ...]], *, by_prefix: bool
+    reader: KeyReader, names: Sequence[str], keys: list[tuple[object, ...]], *, by_prefix: bool
 ) -> LookupSplit | None:
     try:
         reader.batch_of_rows(keys)
@@ -84,6 +83,6 @@ async def _rows_by_key(table: FlussTable, split: LookupSplit) -> pa.Table:
     return found.filter(found.column(split.names[0]).is_valid())
 
 
-async def _rows_by_prefix(table: FlussTable, split: LookupSplit, prefixes: Sequence[Any]) -> pa.Table:
+async def _rows_by_prefix(table: FlussTable, split: LookupSplit, prefixes: Sequence[tuple[object, ...]]) -> pa.Table:
     lookuper = table.new_lookup().lookup_by(split.names).create_lookuper()
     return await lookuper.lookup_arrow([list(prefix) for prefix in prefixes])

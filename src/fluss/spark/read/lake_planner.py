@@ -16,7 +16,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from pyspark.sql.datasource import InputPartition
 
@@ -41,6 +41,8 @@ from fluss.values.schema import model_schema
 
 if TYPE_CHECKING:
     import pyarrow as pa
+
+    from fluss.lake.tables.interface.format import LakeFile
 
 # Digits of a second that the lake stores.
 LAKE_TIME_PRECISION = 6
@@ -136,7 +138,7 @@ def _chosen(info: TableInfo, splits: Iterable[UnionSplit], pushed: Pushed) -> It
 def split_files(split: UnionSplit, max_bytes: int | None) -> list[UnionTask]:
     """Divide the files of a bucket of a log table into tasks of neighbouring files, without the log after them."""
     most = max_bytes or TARGET_SPLIT_BYTES
-    groups: list[list[Any]] = []
+    groups: list[list[LakeFile]] = []
     size = 0
     for file in split.files:
         if not groups or size + file.size_bytes > most:

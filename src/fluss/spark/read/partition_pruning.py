@@ -7,8 +7,8 @@ part; a condition on another type leaves out no partition, and is applied to eve
 from __future__ import annotations
 
 import datetime
-from collections.abc import Callable, Iterable, Sequence
-from typing import Any, Protocol
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import Protocol, TypeVar
 
 import pyarrow as pa
 
@@ -33,7 +33,10 @@ class Partition(Protocol):
     """The parts of a partition that this module needs."""
 
     @property
-    def partition_spec(self) -> Any: ...
+    def partition_spec(self) -> Mapping[str, str]: ...
+
+
+P = TypeVar("P", bound=Partition)
 
 
 def readable_columns(schema: Schema, partition_keys: Sequence[str]) -> list[str]:
@@ -42,7 +45,7 @@ def readable_columns(schema: Schema, partition_keys: Sequence[str]) -> list[str]
     return [name for name in partition_keys if types[name] in _READ_BACK]
 
 
-def matching(partitions: Iterable[Partition], condition: Predicate | None, schema: Schema) -> list[Any]:
+def matching(partitions: Iterable[P], condition: Predicate | None, schema: Schema) -> list[P]:
     """The partitions that satisfy a condition on readable columns, and those with unreadable names."""
     candidates = list(partitions)
     if condition is None or not candidates:

@@ -47,7 +47,7 @@ class Pushed:
     """The filters taken: `conditions` must all be true, `allowed` has the values to which equalities fix columns."""
 
     conditions: tuple[Predicate, ...] = ()
-    allowed: tuple[tuple[str, tuple[Any, ...]], ...] = ()
+    allowed: tuple[tuple[str, tuple[object, ...]], ...] = ()
     refused: tuple[spark.Filter, ...] = ()
 
     @property
@@ -67,7 +67,7 @@ class Pushed:
         said = [condition for condition in self.conditions if set(condition.column_names()) <= known]
         return reduce(Predicate.and_, said) if said else None
 
-    def keys(self, names: Sequence[str]) -> list[tuple[Any, ...]] | None:
+    def keys(self, names: Sequence[str]) -> list[tuple[object, ...]] | None:
         """Every combination of values of these columns; None if a column is not fixed or there are too many of them."""
         values = dict(self.allowed)
         if not names or any(name not in values for name in names):

@@ -11,7 +11,7 @@ import math
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
-from typing import Any, TypeVar
+from typing import TypeVar
 
 from pyspark.sql.datasource import InputPartition
 
@@ -83,7 +83,7 @@ class LookupSplit(InputPartition):
     """Rows by key: `names` is the primary key, or the prefix that the table can be looked up by."""
 
     names: tuple[str, ...]
-    keys: tuple[tuple[Any, ...], ...]
+    keys: tuple[tuple[object, ...], ...]
     by_prefix: bool
 
 

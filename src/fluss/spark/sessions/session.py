@@ -49,7 +49,7 @@ if hasattr(socket, "AF_UNIX"):
 
 
 def session(
-    app_name: str = DEFAULT_APP_NAME, master: str | None = None, config: Mapping[str, Any] | None = None
+    app_name: str = DEFAULT_APP_NAME, master: str | None = None, config: Mapping[str, object] | None = None
 ) -> SparkSession:
     """Return a Spark session for tables, or the existing session::
 

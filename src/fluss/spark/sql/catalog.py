@@ -42,7 +42,7 @@ def register(
     name: str,
     bootstrap_servers: str | None = None,
     *,
-    options: Mapping[str, Any] | None = None,
+    options: Mapping[str, object] | None = None,
     allow_untested: bool = False,
 ) -> None:
     """Make the tables of a cluster available in SQL as `name.database.table`.

@@ -38,7 +38,7 @@ def create_database(
     name: str,
     *,
     comment: str | None = None,
-    properties: Mapping[str, Any] | None = None,
+    properties: Mapping[str, object] | None = None,
     ignore_if_exists: bool = False,
     options: Options = None,
 ) -> None:
@@ -55,7 +55,7 @@ def alter_database(
     spark: SparkSession,
     name: str,
     *,
-    set_properties: Mapping[str, Any] | None = None,
+    set_properties: Mapping[str, object] | None = None,
     unset_properties: Iterable[str] = (),
     comment: str | None = None,
     options: Options = None,
@@ -108,7 +108,7 @@ def create_table(
     buckets: int | None = None,
     bucket_keys: Sequence[str] = (),
     partitioned_by: Sequence[str] = (),
-    properties: Mapping[str, Any] | None = None,
+    properties: Mapping[str, object] | None = None,
     comment: str | None = None,
     ignore_if_exists: bool = False,
     options: Options = None,
@@ -166,7 +166,7 @@ def _descriptor(
     )
 
 
-def _argument_or_property(name: str, argument: Any, from_properties: Any) -> Any:
+def _argument_or_property(name: str, argument: object, from_properties: object) -> Any:
     if argument and from_properties and argument != from_properties:
         raise FlussError(
             f"property {name} is {from_properties!r}, but the argument is {argument!r}: give only one of them"
@@ -195,7 +195,7 @@ def alter_table(
     table: str,
     *,
     add_columns: StructType | str | None = None,
-    set_properties: Mapping[str, Any] | None = None,
+    set_properties: Mapping[str, object] | None = None,
     unset_properties: Collection[str] = (),
     options: Options = None,
 ) -> None:
@@ -256,7 +256,7 @@ def table_info(spark: SparkSession, table: str, *, options: Options = None) -> T
 def create_partition(
     spark: SparkSession,
     table: str,
-    spec: Mapping[str, Any],
+    spec: Mapping[str, object],
     *,
     ignore_if_exists: bool = False,
     options: Options = None,
@@ -270,7 +270,7 @@ def create_partition(
 def drop_partition(
     spark: SparkSession,
     table: str,
-    spec: Mapping[str, Any],
+    spec: Mapping[str, object],
     *,
     ignore_if_not_exists: bool = False,
     options: Options = None,
@@ -286,7 +286,7 @@ def drop_partition(
 
 
 def list_partitions(
-    spark: SparkSession, table: str, spec: Mapping[str, Any] | None = None, *, options: Options = None
+    spark: SparkSession, table: str, spec: Mapping[str, object] | None = None, *, options: Options = None
 ) -> list[dict[str, str]]:
     """The partitions of a table, each as strings by column; `spec` selects those with the given values."""
     with admin_of(spark, options) as admin:

@@ -15,7 +15,7 @@ from __future__ import annotations
 
 import fnmatch
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from fluss.errors import FlussError
 from fluss.lazy_imports import import_lock
@@ -37,7 +37,7 @@ def attach(
     like: str | None = None,
     prefix: str = "",
     replace: bool = False,
-    options: Mapping[str, Any] | None = None,
+    options: Mapping[str, object] | None = None,
 ) -> Attached:
     """Create a temporary view, to select from and insert into, for every table of a database.
 
@@ -59,7 +59,7 @@ class Attached:
         like: str | None,
         prefix: str,
         replace: bool,
-        options: dict[str, Any],
+        options: dict[str, object],
     ) -> None:
         self._spark = spark
         self._database = database

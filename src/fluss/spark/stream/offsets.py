@@ -35,10 +35,13 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
-from typing import Any, TypeAlias
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 from fluss.errors import ErrorCode, FlussError
 from fluss.model.formats import refuse_newer
+
+if TYPE_CHECKING:
+    from fluss.model.json_types import JsonObject
 
 VERSION = 1
 LAKE_VERSION = 2
@@ -59,9 +62,9 @@ class LakeProgress:
     files: int
     without: frozenset[Place] = frozenset()
 
-    def to_json(self) -> dict[str, object]:
+    def to_json(self) -> JsonObject:
         """The JSON form for Spark."""
-        document: dict[str, Any] = {"files": self.files, "read": self.read, "snapshot": self.snapshot_id}
+        document: JsonObject = {"files": self.files, "read": self.read, "snapshot": self.snapshot_id}
         if self.without:
             places = sorted(self.without, key=lambda place: (place[0] or "", place[1]))
             document["without"] = [list(place) for place in places]
@@ -94,9 +97,9 @@ class StreamOffsets:
     lake: LakeProgress | None = None
     """The progress in the files of the lake; None when no file remains to be read."""
 
-    def to_json(self) -> dict[str, object]:
+    def to_json(self) -> JsonObject:
         """The JSON form for Spark; equal values give equal strings."""
-        document: dict[str, Any] = {"table_id": self.table_id, "version": self._version}
+        document: JsonObject = {"table_id": self.table_id, "version": self._version}
         by_partition = _by_partition(self.positions.items())
         if list(by_partition) == [None]:
             document["buckets"] = by_partition[None]

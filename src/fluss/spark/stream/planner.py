@@ -20,7 +20,7 @@ from __future__ import annotations
 import logging
 import time
 from collections.abc import Mapping
-from typing import Any
+from typing import TYPE_CHECKING
 
 from pyspark.sql.types import StructType
 
@@ -38,6 +38,9 @@ from fluss.spark.stream.next_batch import TableView, advance, find_losses, first
 from fluss.spark.stream.offsets import BucketKey, StreamOffsets
 from fluss.spark.stream.table_watch import TableWatch, other_table_error
 from fluss.spark.stream.tasks import MAX_LOG_TASK_ROWS, StreamTask, plan_lake_tasks, plan_tasks
+
+if TYPE_CHECKING:
+    from fluss.model.json_types import JsonObject
 
 EXPIRY_CHECK_SECONDS = 10.0
 """How often the driver asks where logs begin; tasks notice when rows expire in between."""
@@ -88,7 +91,7 @@ class StreamPlanner:
 
     # ---- what Spark asks ----
 
-    def initial(self) -> dict[str, object]:
+    def initial(self) -> JsonObject:
         """The offsets at which a query without a checkpoint begins; the same however often Spark asks."""
 
         def find() -> StreamOffsets:
@@ -146,7 +149,7 @@ class StreamPlanner:
         max_rows = self._options.read.max_records_per_partition or whole
         return plan_tasks(start, end, max_rows, self._watch.partitions)
 
-    def report(self) -> dict[str, Any] | None:
+    def report(self) -> JsonObject | None:
         """For each bucket, the end of its log and the number of rows after the end of the last batch."""
         if self._view is None or self._end is None:
             return None

@@ -11,7 +11,7 @@ import os
 import sys
 from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from pyspark.sql.datasource import DataSourceStreamReader, InputPartition
 from pyspark.sql.streaming.datasource import (
@@ -34,6 +34,8 @@ from fluss.spark.stream.tasks import StreamTask
 
 if TYPE_CHECKING:
     import pyarrow as pa
+
+    from fluss.model.json_types import JsonObject
 
 RUNNER = "python_streaming_source_runner.py"
 """The file name of Spark's program for readers on the driver, which serves one query and ends with it."""
@@ -63,7 +65,7 @@ class FlussStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             self._planner = StreamPlanner(self._options, self._schema)
         return self._planner
 
-    def initialOffset(self) -> dict[str, object]:  # noqa: N802 - Spark's name
+    def initialOffset(self) -> JsonObject:  # noqa: N802 - Spark's name
         """The offsets at which a query without a checkpoint begins."""
         return self.planner.initial()
 
@@ -80,19 +82,19 @@ class FlussStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         """Read the rows that exist now, then end."""
         self.planner.fix_target()
 
-    def latestOffset(self, start: dict[str, object], limit: ReadLimit) -> dict[str, object]:  # noqa: N802 - Spark's name
+    def latestOffset(self, start: JsonObject, limit: ReadLimit) -> JsonObject:  # noqa: N802 - Spark's name
         """The end of the next micro-batch."""
         return self.planner.next_end(start, self._limits(limit))
 
-    def reportLatestOffset(self) -> dict[str, object] | None:  # noqa: N802 - Spark's name
+    def reportLatestOffset(self) -> JsonObject | None:  # noqa: N802 - Spark's name
         """The ends of the logs and how far behind the query is, for the progress report."""
         return self.planner.report()
 
-    def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> Sequence[InputPartition]:
+    def partitions(self, start: JsonObject, end: JsonObject) -> Sequence[InputPartition]:
         """The tasks of a micro-batch."""
         return self.planner.tasks(start, end)
 
-    def commit(self, end: dict[str, Any]) -> None:
+    def commit(self, end: JsonObject) -> None:
         """Do nothing: servers expire rows by time, not by who has read them. (A cursor moves with `latestOffset`.)"""
 
     def stop(self) -> None:
@@ -123,7 +125,7 @@ class FlussStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         for batch in sized(read_task(self._options, self._schema, partition)):
             yield for_spark(batch, target)
 
-    def __getstate__(self) -> dict[str, object]:
+    def __getstate__(self) -> JsonObject:
         return {**self.__dict__, "_planner": None}
 
 

@@ -16,7 +16,6 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Iterator, Mapping, Sequence
-from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -84,7 +83,7 @@ def _with_state_columns(
 ) -> pa.RecordBatch:
     """Add the columns about the change to rows of the state before `offset`, whose commit times are no longer known."""
     count = batch.num_rows
-    values: dict[str, Any] = {
+    values: dict[str, pa.Scalar] = {
         CHANGE_TYPE_COLUMN: pa.scalar(STATE_CHANGE_TYPE),
         LOG_OFFSET_COLUMN: pa.scalar(offset - 1, pa.int64()),
         COMMIT_TIMESTAMP_COLUMN: pa.scalar(state_time_ms * 1_000, pa.timestamp("us", "UTC")),

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Callable, Iterable
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import pyarrow as pa
 
@@ -55,7 +55,7 @@ def wanted_bytes(opened: OpenTable) -> int:
 
 def write_all(
     writer: AppendWriter | UpsertWriter,
-    write: Callable[[pa.RecordBatch], Any],
+    write: Callable[[pa.RecordBatch], object],
     batches: Batches,
     flush_seconds: float = FLUSH_SECONDS,
 ) -> int:

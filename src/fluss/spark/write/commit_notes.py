@@ -17,12 +17,15 @@ from __future__ import annotations
 
 import time
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from fluss.errors import FlussError
 from fluss.protocol import fluss_api_pb2 as pb
 from fluss.protocol.api_keys import ApiKey
 from fluss.spark.sessions.connection_cache import OpenTable
+
+if TYPE_CHECKING:
+    from google.protobuf.message import Message
 
 BATCH_MS = 30 * 24 * 3_600_000
 """How long notes about rows and batches are kept: a query must be started again within this time after a crash."""
@@ -91,7 +94,7 @@ class Markers:
                 return int(bucket.log_end_offset)
         return 0
 
-    def _call(self, key: ApiKey, request: Any) -> Any:
+    def _call(self, key: ApiKey, request: Message) -> Any:
         """Send a request that is safe to repeat, and repeat it while the coordinator restarts."""
         deadline = time.monotonic() + CALL_SECONDS
         while True:

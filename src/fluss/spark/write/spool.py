@@ -16,7 +16,7 @@ import tempfile
 import zlib
 from collections.abc import Iterator
 from types import TracebackType
-from typing import Any
+from typing import IO
 
 import pyarrow as pa
 
@@ -37,7 +37,7 @@ class Spool:
         self._directory = os.environ.get(LOCAL_DIRS_VARIABLE, "").split(",")[0].strip() or tempfile.gettempdir()
         self._kept: list[pa.Buffer] = []
         self._sizes: list[int] = []
-        self._file: Any = None
+        self._file: IO[bytes] | None = None
         self.rows = 0
         self.size_bytes = 0
         self.checksum = 0

@@ -65,7 +65,7 @@ def _leaf(leaf: Leaf, column: Column) -> Any:
     return AlwaysTrue()
 
 
-def _literal(value: Any, data_type: DataType) -> Any:
+def _literal(value: Any, data_type: DataType) -> object:
     """The value for pyiceberg, or None if pyiceberg would compare it differently.
 
     FLOAT and DOUBLE are left out because of NaN, which statistics ignore; so are times with digits that the lake lacks.

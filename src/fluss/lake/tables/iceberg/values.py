@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Any
 
 import pyarrow as pa
 from pyiceberg.io.pyarrow import schema_to_pyarrow
@@ -104,7 +103,7 @@ def table_schema(schema: Schema, columns: Sequence[str] | None) -> pa.Schema:
     )
 
 
-def from_lake(columns: Mapping[str, Any], row_count: int, target: pa.Schema) -> pa.RecordBatch:
+def from_lake(columns: Mapping[str, pa.Array], row_count: int, target: pa.Schema) -> pa.RecordBatch:
     """Convert columns of a file to the types of the Fluss table; columns that the file lacks are null."""
     arrays = []
     for field in target:

@@ -11,11 +11,14 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
-from typing import Any
+from typing import TYPE_CHECKING
 
 from fluss.errors import ErrorCode, FlussError
 from fluss.model.formats import refuse_newer
 from fluss.model.paths import TableBucket
+
+if TYPE_CHECKING:
+    from fluss.model.json_types import JsonObject
 
 OFFSETS_VERSION = 1
 UNKNOWN_OFFSET = -1
@@ -35,7 +38,7 @@ def dump_offsets(table_id: int, offsets: Offsets) -> str:
     if None in partitions and len(partitions) > 1:
         ids = sorted(partitions, key=str)
         raise FlussError(f"offsets of table {table_id} must either all have partitions or none, got partitions {ids}")
-    document: dict[str, Any] = {"version": OFFSETS_VERSION, "table_id": table_id}
+    document: JsonObject = {"version": OFFSETS_VERSION, "table_id": table_id}
     if None in partitions:
         document["bucket_offsets"] = _as_list(partitions[None])
     elif partitions:

@@ -12,10 +12,13 @@ import json
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING
 
 from fluss.model.formats import refuse_newer
 from fluss.server.storage.json_checksum import CHECKSUM_KEY, check_json, json_checksum
+
+if TYPE_CHECKING:
+    from fluss.model.json_types import JsonObject
 
 RECORD_FILE_NAME = "table.json"
 RECORD_VERSION = 1
@@ -46,7 +49,7 @@ class TableRecord:
 
 def record_to_json(record: TableRecord) -> bytes:
     """Encode a record as the content of `table.json`."""
-    node: dict[str, Any] = {
+    node: JsonObject = {
         "version": RECORD_VERSION,
         **vars(record),
         "schemas": {str(number): text for number, text in record.schemas.items()},

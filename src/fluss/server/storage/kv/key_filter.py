@@ -16,13 +16,16 @@ opened empty have a filter; after a restart of the server they have none. When t
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 import pyarrow as pa
 
 from fluss.codec.rows.column_buffers import PaddedSource, binary_parts
 from fluss.codec.rows.varint import Bools, UInt64s
+
+if TYPE_CHECKING:
+    from fluss.codec.rows.varint import Int64s
 
 FIRST_LAYER_KEYS = 16_384
 LAYER_GROWTH = 4
@@ -49,7 +52,7 @@ def hash_keys(keys: pa.Array) -> UInt64s:
     source = PaddedSource(memoryview(data)[first:last])
     cursors, left = offsets[:-1] - first, np.diff(offsets)
     hashes: UInt64s = left.astype(np.uint64) * _START
-    rows: Any = slice(None)
+    rows: slice | Int64s = slice(None)
     while len(cursors):
         words = source.words[cursors] & _MASKS[np.minimum(left, _WORD_BYTES)]
         mixed = (hashes[rows] ^ words) * _FACTOR

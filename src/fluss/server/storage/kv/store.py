@@ -278,7 +278,7 @@ class KvStore:
             rows = max(1, min(2 * rows, limits.MAX_READ_AHEAD_ROWS, limits.MAX_READ_AHEAD_BYTES // row_bytes))
         self._call(_check_end, self._database, last_key, end)
 
-    def _call(self, operation: Callable[..., _Result], *arguments: Any) -> _Result:
+    def _call(self, operation: Callable[..., _Result], *arguments: object) -> _Result:
         try:
             return operation(*arguments)
         except FlussError:

@@ -18,11 +18,14 @@ import json
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 from fluss.model.formats import refuse_newer
 from fluss.model.paths import TableBucket, TablePath
 from fluss.server.storage.json_checksum import CHECKSUM_KEY, check_json, json_checksum
+
+if TYPE_CHECKING:
+    from fluss.model.json_types import JsonObject
 
 DIRECTORY_NAME = "kv-snapshots"
 RECORD_FILE_NAME = "kv-snapshots.json"
@@ -55,7 +58,7 @@ class SnapshotRecord:
 
 def record_to_json(record: SnapshotRecord) -> bytes:
     """Encode a record as the content of `kv-snapshots.json`."""
-    node: dict[str, Any] = {
+    node: JsonObject = {
         "version": RECORD_VERSION,
         "database": record.path.database_name,
         "table": record.path.table_name,

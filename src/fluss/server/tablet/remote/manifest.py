@@ -21,11 +21,14 @@ import json
 import uuid
 from dataclasses import dataclass, replace
 from itertools import pairwise
-from typing import Any
+from typing import TYPE_CHECKING
 
 from fluss.model.formats import refuse_newer
 from fluss.model.paths import TableBucket, TablePath
 from fluss.server.storage.json_checksum import CHECKSUM_KEY, check_json, json_checksum
+
+if TYPE_CHECKING:
+    from fluss.model.json_types import JsonObject
 
 RECORD_FILE_NAME = "remote-log.json"
 RECORD_VERSION = 1
@@ -113,7 +116,7 @@ def manifest_object(tablet_directory: str, manifest_id: str) -> str:
 
 def manifest_to_json(manifest: RemoteManifest) -> bytes:
     """Encode a manifest as all Fluss servers do."""
-    node: dict[str, Any] = {
+    node: JsonObject = {
         "version": MANIFEST_VERSION,
         "database": manifest.path.database_name,
         "table": manifest.path.table_name,
@@ -161,7 +164,7 @@ def manifest_from_json(document: bytes) -> RemoteManifest:
 
 def record_to_json(record: RemoteRecord) -> bytes:
     """Encode a record as the content of `remote-log.json`."""
-    node: dict[str, Any] = {
+    node: JsonObject = {
         "version": RECORD_VERSION,
         "remote_log_tablet_dir": record.tablet_directory,
         "manifest_id": record.manifest_id,
@@ -194,8 +197,8 @@ def record_from_json(document: bytes, name: str = RECORD_FILE_NAME) -> RemoteRec
         raise ValueError(f"invalid remote log record: {error!r}") from error
 
 
-def _segment_to_json(segment: RemoteSegment) -> dict[str, object]:
-    node: dict[str, Any] = {
+def _segment_to_json(segment: RemoteSegment) -> JsonObject:
+    node: JsonObject = {
         "segment_id": segment.segment_id,
         "start_offset": segment.start_offset,
         "end_offset": segment.end_offset,
@@ -207,7 +210,7 @@ def _segment_to_json(segment: RemoteSegment) -> dict[str, object]:
     return node
 
 
-def _segment_from_json(node: dict[str, Any]) -> RemoteSegment:
+def _segment_from_json(node: JsonObject) -> RemoteSegment:
     return RemoteSegment(
         str(node["segment_id"]),
         int(node["start_offset"]),

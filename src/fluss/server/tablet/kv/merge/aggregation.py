@@ -21,7 +21,7 @@ from fluss.server.tablet.buckets.kv_rules import KvRules
 from fluss.server.tablet.kv.merge.partial_update import PartialUpdateMerger
 from fluss.server.tablet.kv.merge.put_batch import Row
 
-Aggregate: TypeAlias = Callable[[Any, Any], Any]
+Aggregate: TypeAlias = Callable[[Any, Any], object]
 _INTEGER_BITS = {"TINYINT": 8, "SMALLINT": 16, "INTEGER": 32, "BIGINT": 64}
 _FLOAT = struct.Struct("<f")
 DEFAULT_DELIMITER = ","
@@ -105,18 +105,18 @@ def _joined(delimiter: str) -> Aggregate:
     return lambda old, new: f"{old}{delimiter}{new}"
 
 
-def _order(value: Any) -> Any:
+def _order(value: object) -> Any:
     """A sort key: NaN is larger than every number, and minus zero is smaller than zero, as in Java."""
     if isinstance(value, float):
         return (math.isnan(value), 0.0 if math.isnan(value) else value, math.copysign(1.0, value))
     return value
 
 
-def _larger(old: Any, new: Any) -> Any:
+def _larger(old: object, new: object) -> object:
     return new if _order(new) > _order(old) else old
 
 
-def _smaller(old: Any, new: Any) -> Any:
+def _smaller(old: object, new: object) -> object:
     return new if _order(new) < _order(old) else old
 
 

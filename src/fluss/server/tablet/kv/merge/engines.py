@@ -6,7 +6,6 @@ Each is a `RowMerger`. `merger_for` selects one for a table and a request.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -109,7 +108,7 @@ def merger_for(
             f"the merge engine {engine!r} of {rules.entry.path} does not support partial updates; write whole rows",
             ErrorCode.UNKNOWN_SERVER_ERROR,
         )
-    merger: Any = None
+    merger: RowMerger | None = None
     if engine == "first_row":
         merger = FirstRowMerger()
     elif engine == "versioned":
@@ -120,4 +119,4 @@ def merger_for(
         merger = PartialUpdateMerger(rules, targets)
     if rules.auto_increment_position is not None:
         merger = NumberingMerger(merger or LastRowMerger(), rules.auto_increment_position, next_number)
-    return merger  # type: ignore[no-any-return]
+    return merger
