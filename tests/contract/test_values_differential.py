@@ -134,7 +134,7 @@ class Table:
         self.deleted += by_key.values()
         same_rows(self.db.to_arrow(self.name).to_pylist(), by_key.values(), in_order=False)
         keys = [{name: row[name] for name in self.key} for row in rows]
-        frame = None if way == "rows" else self.frame(way, keys, self.key)
+        frame: Any = None if way == "rows" else self.frame(way, keys, self.key)
         given = frame.to_arrow() if way == "polars" else keys if way == "rows" else frame
         found = self.db.lookup_many(self.name, given)
         in_order = [by_key[shown([row[name] for name in self.key])] for row in wanted]
