@@ -127,6 +127,19 @@ def test_extra_digits_are_cut_when_asked_for(staging: FlussConnection, table_nam
         assert db.to_arrow(table_name)["d"].to_pylist() == [decimal.Decimal("1.9")]
 
 
+def test_an_attempt_with_a_missing_partition_leaves_nothing(
+    staging: FlussConnection, target: Target, table_name: str
+) -> None:
+    table = new_table(staging, table_name, partition_keys=["day"], bucket_count=1)
+    with fluss.connect(target.bootstrap_servers) as db:
+        db.create_partition(table_name, {"day": "monday"})
+        with StagedAppender(table, QUERY, 0) as appender:
+            appender.write_arrow(pa.Table.from_batches([rows(1, 2), rows(3, day="tuesday"), rows(4)]))
+            with pytest.raises(FlussError, match="no partition 'tuesday'"):
+                appender.finish(30)
+        assert db.to_arrow(table_name).num_rows == 0
+
+
 def test_an_aborted_attempt_is_gone(staging: FlussConnection, table_name: str) -> None:
     table = new_table(staging, table_name)
     attempt, other = staged(table, 0, rows(1)), staged(table, 0, rows(2))

@@ -7,11 +7,13 @@ from collections.abc import Iterator
 from typing import Any
 
 import pyarrow as pa
+import pyarrow.compute as pc
 import pytest
 
 import fluss
-from fluss import FlussError
+from fluss import ErrorCode, FlussError
 from tests.support.servers.targets import Target
+from tools.waiting import wait_until
 
 TYPES = fluss.DataTypes
 ICEBERG = {"table.datalake.format": "iceberg"}
@@ -99,3 +101,29 @@ def test_a_key_of_no_bytes_is_refused_by_every_call(db: fluss.Database, table_na
     assert db.to_arrow(table_name).num_rows == 0
     db.upsert(table_name, rows.slice(0, 1000))
     assert db.to_arrow(table_name).num_rows == 1000
+
+
+@pytest.mark.parametrize("is_keyed", [False, True], ids=["log", "keys"])
+def test_rows_of_partitions_that_exist_are_written_beside_others(
+    db: fluss.Database, table_name: str, is_keyed: bool
+) -> None:
+    """Only the server knows which partitions there are; docs/values.md says that such a call may be written in part."""
+    schema = fluss.Schema.builder().column("id", TYPES.int()).column("v", TYPES.string())
+    built = (schema.primary_key("id", "v") if is_keyed else schema).build()
+    db.create_table(table_name, fluss.TableDescriptor(built, bucket_count=1, partition_keys=["v"]))
+    db.create_partition(table_name, {"v": "eu"})
+    rows = pa.table({"id": ids(3000), "v": ["eu", "us", "eu"] * 1000})
+    for given in (rows, rows.to_pandas(), rows.slice(0, 3).to_pylist()):
+        with pytest.raises(FlussError, match="no partition 'us'; create it before writing to it") as caught:
+            (db.upsert if is_keyed else db.append)(table_name, given)
+        assert caught.value.error_code == ErrorCode.PARTITION_NOT_EXISTS
+    db.create_partition(table_name, {"v": "us"})
+    wanted = rows.filter(pc.equal(rows["v"], "eu"))["id"].to_pylist()
+
+    def written() -> list[int]:
+        found: list[int] = sorted(set(db.to_arrow(table_name)["id"].to_pylist()))
+        return found
+
+    wait_until(lambda: written() == wanted, "the rows of the other partition", seen=written)
+    (db.upsert if is_keyed else db.append)(table_name, rows)
+    assert written() == list(range(3000))

@@ -35,7 +35,7 @@ class Inner:
         if value is None:
             if self.nullable:
                 return None
-            raise UnfitValueError(f"{self.where} must not be null")
+            raise UnfitValueError(f"{self.where} must not be null: write a value")
         try:
             return self.fit.value(value)
         except UnfitValueError as error:
@@ -48,7 +48,7 @@ class Inner:
         except UnfitValueError as error:
             raise type(error)(f"{self.where} ({self.fit.data_type}): {error}") from None
         if not self.nullable and found.null_count > nulls_above:
-            raise UnfitValueError(f"{self.where} must not be null")
+            raise UnfitValueError(f"{self.where} must not be null: write a value")
         return found
 
 
@@ -99,7 +99,7 @@ class MapFit(Fit):
             return self._refuse_type(array.type)
         entries = plain(array.flatten())
         if entries.null_count:
-            raise UnfitValueError("a pair must not be null")
+            raise UnfitValueError("a pair must not be null: remove it first")
         keys, values = entries.flatten()
         fields = [self.arrow_type.key_field, self.arrow_type.item_field]
         pairs = pa.StructArray.from_arrays([self._key.array(keys), self._value.array(values)], fields=fields)

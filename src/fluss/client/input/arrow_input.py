@@ -73,7 +73,7 @@ class ArrowInput:
         """A record batch with the table's schema, copied only where values change their form."""
         if not isinstance(batch, pa.RecordBatch):
             raise FlussError(f"write_arrow_batch takes a pyarrow.RecordBatch, got {type(batch).__name__}")
-        source = source or Source(batch)
+        source, given_names = source or Source(batch), batch.schema.names
         types = batch.schema.types
         is_same = types == self._types and batch.schema.names == self._names
         try:
@@ -91,8 +91,10 @@ class ArrowInput:
             if batch.column(index).null_count:
                 column = self.schema.columns[index]
                 row = batch.column(index).is_null().index(True).as_py()
-                text = f"column {column.name!r} ({column.data_type}) must not be null, but is null"
-                self.refuse(f"{text}{source.place(column.name, row)}")
+                text = f"column {column.name!r} ({column.data_type}) must not be null, but "
+                if column.name not in given_names:
+                    self.refuse(f"{text}the rows do not have it: add the column")
+                self.refuse(f"{text}is null{source.place(column.name, row)}: write a value")
         return batch
 
     def batches(
@@ -183,12 +185,14 @@ class ArrowInput:
             try:
                 validate_array(array)
             except pa.ArrowException as caught:
-                row = first_bad_row(array, validate_array)
+                # Values between offsets that are out of order must not be read.
+                row = None if "ffset" in str(caught) else first_bad_row(array, validate_array)
                 if row is not None:
                     self.refuse_value(number, array, row, source, f"{_in_words(caught)}: correct it first")
                 expected = self.schema.columns[number].data_type
-                self.refuse(f"column {name!r} expects {expected}, but its {array.type} array is invalid: {caught}")
-        self.refuse(f"the batch is invalid: {error}")
+                text = f"column {name!r} expects {expected}, but its {array.type} array is invalid ({caught})"
+                self.refuse(f"{text}: correct it first")
+        self.refuse(f"the batch is invalid ({error}): correct it first")
 
     def refuse_value(
         self,
@@ -210,7 +214,7 @@ class ArrowInput:
             if name not in self.schema:
                 self.refuse(f"it has no column {name!r}; its columns are {', '.join(self._names)}")
             if name in names[:index]:
-                self.refuse(f"column {name!r} is duplicated")
+                self.refuse(f"column {name!r} is duplicated: pass it once")
 
     def refuse(self, text: str, error_code: int = ErrorCode.CLIENT_ERROR) -> NoReturn:
         """Raise an error about rows of the table."""

@@ -127,7 +127,9 @@ def _of_objects(rules: ArrowInput, pandas: Any, number: int, series: Any) -> pa.
     try:
         return pa.chunked_array([array_maker(rules.arrow_schema.types[number])(stored, True)])
     except (pa.ArrowException, OverflowError) as error:
-        return rules.refuse(f"column {rules.schema.columns[number].name!r} cannot be converted: {error}")
+        column = rules.schema.columns[number]
+        text = f"column {column.name!r} expects {column.data_type}, and its values cannot be converted to it ({error})"
+        return rules.refuse(f"{text}: convert them first")
 
 
 def _is_missing(value: object, *, is_float: bool) -> bool:

@@ -15,13 +15,14 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 import pyarrow as pa
 
-from fluss.client.fitting import FitRules, UnfitValueError, fit_of
+from fluss.client.fitting import FitRules, UnfitValueError
 from fluss.client.fitting.base import shown
-from fluss.client.input.arrow_input import ArrowInput, Source
+from fluss.client.input.arrow_input import ArrowInput, Source, column_fits
 from fluss.client.input.frame_input import table_of_frame
 from fluss.client.input.row_columns import ColumnMaker
 from fluss.client.net.metadata import ClientTable
 from fluss.client.write.kv_encoding import kv_row_format
+from fluss.client.write.routing import key_rules
 from fluss.codec.keys.bucketing import BUCKET_OF_LAKE_FORMAT, BUCKETS_OF_LAKE_FORMAT, Tail
 from fluss.codec.keys.encoding import (
     NO_BYTES,
@@ -97,10 +98,11 @@ class KeyReader:
         self._schema = Schema(tuple(schema.columns[schema.position(name)] for name in names))
         self._types = self._schema.data_types
         rules = FitRules(row_format=kv_row_format(table), is_key=True)
-        self._checks = [fit_of(data_type, rules).value for data_type in self._types]
+        places = key_rules(table, plan)
+        self._checks = [fit.value for fit in column_fits(self._schema, rules, (), places)]
         self._is_plain = all(data_type.root in _PLAIN_ROOTS for data_type in self._types)
         self._maker = ColumnMaker(self._schema)
-        self._input = ArrowInput(str(table.path), self._schema, self.names, rules)
+        self._input = ArrowInput(str(table.path), self._schema, self.names, rules, places=places)
         position = {name: index for index, name in enumerate(names)}
         self._key_positions = [position[name] for name in key_columns]
         self._key_types = [self._types[index] for index in self._key_positions]
@@ -153,7 +155,9 @@ class KeyReader:
         checked = []
         for index, value in enumerate(self._listed(key)):
             if value is None:
-                raise self._refusal(f"column {self.names[index]!r} must not be null")
+                raise self._refusal(
+                    f"column {self.names[index]!r} ({self._types[index]}) must not be null: pass a value"
+                )
             try:
                 checked.append(self._checks[index](value))
             except UnfitValueError as error:

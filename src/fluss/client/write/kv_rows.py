@@ -193,9 +193,14 @@ class KvRows:
         upserts = pc.invert(deletes)
         for name, column in zip(batch.schema.names, batch.columns, strict=True):
             data_type = self._table.schema.columns[self._table.schema.position(name)].data_type
-            if column.null_count and not data_type.nullable and pc.any(pc.and_(column.is_null(), upserts)).as_py():
-                text = f"column {name!r} ({data_type}) must not be null, but a row that is not a delete has null"
-                raise FlussError(f"the rows do not fit table {self._table.path}: {text}")
+            if not column.null_count or data_type.nullable:
+                continue
+            row = pc.and_(column.is_null(), upserts).index(True).as_py()
+            if row >= 0:
+                text = (
+                    f"column {name!r} ({data_type}) must not be null, but is null in row {row}, which is not a delete"
+                )
+                raise FlussError(f"the rows do not fit table {self._table.path}: {text}: write a value")
         wide = self._wide(batch, self._targets, deletes)
         self._check(wide, is_all=True)
         return [wide]

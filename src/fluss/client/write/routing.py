@@ -108,27 +108,35 @@ def required_columns(table: ClientTable) -> tuple[str, ...]:
 
 def place_rules(table: ClientTable) -> PlaceRules:
     """The rules of columns whose values may have no partition or bucket, as `Router.route` would find."""
-    schema, plan = table.schema, bucket_key_plan(table)
+    rules = key_rules(table, bucket_key_plan(table))
+    for name in table.descriptor.partition_keys:
+        _add_rule(rules, name, partition_rule(_type_of(table, name)))
+    return rules
+
+
+def key_rules(table: ClientTable, plan: KeyPlan | None) -> dict[str, list[PlaceRule]]:
+    """The rules of columns whose values may have no key bytes or bucket."""
     rules: dict[str, list[PlaceRule]] = {}
-
-    def add(name: str, rule: PlaceRule | None) -> None:
-        if rule is not None:
-            rules.setdefault(name, []).append(rule)
-
-    def types(names: Sequence[str]) -> list[tuple[str, DataType]]:
-        return [(name, schema.data_types[schema.position(name)]) for name in names]
-
-    for name, data_type in types(table.descriptor.partition_keys):
-        add(name, partition_rule(data_type))
     if plan is None:
         return rules
     if table.has_primary_key:
-        for name, data_type in types(plan.primary_columns):
-            add(name, key_rule(data_type, plan.primary_encoding, len(plan.primary_columns), NO_BYTES))
+        for name in plan.primary_columns:
+            count = len(plan.primary_columns)
+            _add_rule(rules, name, key_rule(_type_of(table, name), plan.primary_encoding, count, NO_BYTES))
     if table.bucket_count > 1 and not (table.has_primary_key and plan.bucket_key_is_primary_key):
-        for name, data_type in types(plan.bucket_columns):
-            add(name, key_rule(data_type, plan.bucket_encoding, len(plan.bucket_columns), _NO_BUCKET))
+        for name in plan.bucket_columns:
+            count = len(plan.bucket_columns)
+            _add_rule(rules, name, key_rule(_type_of(table, name), plan.bucket_encoding, count, _NO_BUCKET))
     return rules
+
+
+def _type_of(table: ClientTable, name: str) -> DataType:
+    return table.schema.data_types[table.schema.position(name)]
+
+
+def _add_rule(rules: dict[str, list[PlaceRule]], name: str, rule: PlaceRule | None) -> None:
+    if rule is not None:
+        rules.setdefault(name, []).append(rule)
 
 
 class Router:

@@ -175,6 +175,7 @@ class RowBuffer:
             if self._unreported is not None:
                 chunks.append(self._unreported)
                 self._unreported = None
+        chunks += [chunk for chunk in list(self._sender.unreported) if chunk.owner is self and not chunk.reported]
         self._set_limit()
         return chunks
 

@@ -130,7 +130,9 @@ class RowRules:
     def _refuse_null(self, index: int) -> NoReturn:
         column = self.schema.columns[index]
         reason = "is NOT NULL" if not column.data_type.nullable else "decides where a row goes and must not be null"
-        self._refuse(f"column {column.name!r} ({column.data_type}) {reason}, but the row has no value for it")
+        self._refuse(
+            f"column {column.name!r} ({column.data_type}) {reason}, but the row has no value for it: write a value"
+        )
 
     def _refuse_value(self, index: int, value: object, error: UnfitValueError) -> NoReturn:
         column = self.schema.columns[index]

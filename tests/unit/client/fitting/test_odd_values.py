@@ -157,8 +157,8 @@ def series_of(kind: str, values: list[float | None]) -> Any:
 @pytest.mark.parametrize("kind", ["masked", "double", "float", "half"])
 def test_nan_of_typed_columns_is_null_except_for_floats(kind: str) -> None:
     nan = float("nan")
-    for data_type in (t.BigIntType(), t.DecimalType(6, 2)):
-        assert by_pandas(data_type, series_of(kind, [5.0, nan, None])) == [5, None, None]
+    for number_type in (t.BigIntType(), t.DecimalType(6, 2)):
+        assert by_pandas(number_type, series_of(kind, [5.0, nan, None])) == [5, None, None]
         with pytest.raises(FlussError, match=r"got 1\.5 .* in row 1: it is not a whole number"):
             by_pandas(t.BigIntType(), series_of(kind, [nan, 1.5]))
     for float_type in (t.FloatType(), t.DoubleType()):
@@ -301,7 +301,7 @@ def test_errors_do_not_name_a_row_that_is_good() -> None:
         pa.DictionaryArray.from_arrays(pa.array([0], pa.int8()), not_utf8(pa.string())),
     ):
         data_type = t.StringType() if pa.types.is_dictionary(array.type) else t.ArrayType(t.StringType())
-        with pytest.raises(FlussError, match="array is invalid: ") as caught:
+        with pytest.raises(FlussError, match=r"array is invalid \(") as caught:
             list(rules_of(data_type).batches(pa.table({"c": array})))
         assert "in row" not in caught.value.message
 

@@ -92,8 +92,12 @@ def test_nested_field_names_do_not_matter() -> None:
         ({"id": [2**40]}, "column 'id' expects INT NOT NULL"),
         ({"id": [1.5]}, "column 'id' expects INT NOT NULL"),
         ({"id": ["x"]}, "column 'id' expects INT NOT NULL"),
-        ({"id": pa.array([None], pa.int32())}, "column 'id' (INT NOT NULL) must not be null"),
-        ({"name": ["x"]}, "column 'id' (INT NOT NULL) must not be null"),
+        (
+            {"id": pa.array([1, None], pa.int32())},
+            "column 'id' (INT NOT NULL) must not be null, but is null in row 1: write a value",
+        ),
+        ({"name": ["x"]}, "column 'id' (INT NOT NULL) must not be null, but the rows do not have it: add the column"),
+        ({"id": pa.array([[1]])}, "column 'id' expects INT NOT NULL, got list<item: int64>: values of"),
         (
             {"id": [1], "at": pa.array([1], pa.timestamp("us"))},
             "got datetime.datetime(1970, 1, 1, 0, 0, 0, 1) (timestamp[us]) in row 0: it has digits finer than",
@@ -222,7 +226,7 @@ def test_other_things_than_arrow_are_refused() -> None:
     with pytest.raises(FlussError, match=r"pyarrow\.Table, got list"):
         INPUT.batches(cast(Any, []))
     twice = pa.RecordBatch.from_arrays([pa.array([1]), pa.array([1])], ["id", "id"])
-    with pytest.raises(FlussError, match="is duplicated"):
+    with pytest.raises(FlussError, match="column 'id' is duplicated: pass it once"):
         INPUT.conform(twice)
 
 
@@ -242,3 +246,14 @@ def test_data_frames_are_converted() -> None:
         frame_table(pandas.DataFrame({"x": [1]}))
     with pytest.raises(FlussError, match="'id' expects INT NOT NULL, got string"):
         INPUT.batches(frame_table(pandas.DataFrame({"id": ["x"]})))
+
+
+def test_an_array_that_cannot_be_read_is_named_with_column_and_type() -> None:
+    """Offsets that are out of order: there is no row to show."""
+    broken = pa.Array.from_buffers(
+        pa.string(), 2, [None, pa.py_buffer(b"\0\0\0\0\5\0\0\0\1\0\0\0"), pa.py_buffer(b"abcde")]
+    )
+    with pytest.raises(
+        FlussError, match=r"column 'name' expects STRING, but its string array is invalid \(.*\): correct"
+    ):
+        INPUT.conform(pa.record_batch({"id": pa.array([1, 2], pa.int32()), "name": broken}))

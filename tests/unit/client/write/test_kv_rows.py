@@ -272,7 +272,7 @@ def test_changes_keep_their_order_and_deletes_need_only_keys() -> None:
     assert change.column(2).to_pylist() == [False, True, False]
     (part,) = rows.route(change)
     assert [row is None for row in part.rows.column(1).to_pylist()] == [False, True, False]
-    with pytest.raises(FlussError, match=r"'note'.*must not be null, but a row that is not a delete has null"):
+    with pytest.raises(FlussError, match=r"'note'.*must not be null, but is null in row 1, .* not a delete: write a"):
         rows.changes(batch, pa.array([False, False, True]), "change_arrow")
     with pytest.raises(FlussError, match=r"'a'.*must not be null"):
         rows.changes(pa.RecordBatch.from_pydict({"a": [None]}), pa.array([True]), "change_arrow")

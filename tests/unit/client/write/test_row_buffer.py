@@ -279,6 +279,20 @@ def test_an_error_is_told_by_the_handle_or_flush_or_the_next_append(io: IoThread
     assert "no partition" in repr(handle)
 
 
+def test_a_flush_reports_all_failures_before_it(io: IoThread) -> None:
+    """Otherwise the end of the connection would raise errors of a call that raised already."""
+    buffer, sender = make(io, automatic=False)
+    sender.error = FlussError("no partition")
+    for number in range(3):
+        buffer.write_batch(conforming(buffer, pa.record_batch({"number": [number], "writer": [0]})))
+    wait_until(lambda: len(sender.waiting) == 3, "the batches are sent")
+    sender.acknowledge_soon()
+    wait_until(lambda: len(sender.unreported) == 3, "all have failed")
+    with pytest.raises(FlussError, match="no partition"):
+        flush(buffer)
+    assert all(chunk.reported for chunk in sender.unreported)
+
+
 def test_appends_wait_for_room(io: IoThread) -> None:
     buffer, sender = make(io, {"writer.buffer.memory-size": "5000", "writer.batch-size": "2000"}, automatic=False)
     done = threading.Event()
