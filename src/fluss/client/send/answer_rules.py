@@ -23,7 +23,7 @@ RETRIED_CODES = frozenset({1, 3, 9, 10, 11, 12, 14, 21, 25, 26, 28, 29, 44, 72})
 # The leader may have changed.
 STALE_METADATA_CODES = frozenset({1, 12, 21, 36, 44})
 # It is unknown whether the server wrote the batch.
-DOUBTFUL_CODES = frozenset({1, 3, 10, 25, 26, 28})
+DOUBTFUL_CODES = frozenset({1, 3, 10, 11, 25, 26, 28})
 # Codes after which the batch is certainly not in the log, so the next one may take its number. After any other final
 # answer it may be there, and the server would acknowledge a new batch with its number as a repetition and drop the
 # rows. That includes -1, -2, an answer without the bucket, and all codes that later servers may send.

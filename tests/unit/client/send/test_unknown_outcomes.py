@@ -51,3 +51,32 @@ def test_a_batch_that_was_written_and_reported_as_failed_hides_no_later_rows(end
         assert cluster.writer_ids == 2
 
     run(body)
+
+
+def test_a_put_whose_store_failed_is_not_sent_under_another_id() -> None:
+    """Code 11 is also the answer to a put that is in the changelog already, which the server then replays."""
+
+    async def body(cluster: FakeCluster, sender: Sender) -> None:
+        stored, failed = write(sender), write(sender)
+        first, second = await cluster.next(), await cluster.next()
+        first.answer(ErrorCode.KV_STORAGE_EXCEPTION)
+        second.answer(ErrorCode.UNKNOWN_SERVER_ERROR)
+        with pytest.raises(FlussError, match="scripted -1"):
+            await settled(failed)
+        with pytest.raises(FlussError, match="may or may not have been written"):
+            await settled(stored)
+        assert cluster.requests.empty()
+
+    run(body)
+
+
+def test_a_put_whose_store_failed_is_sent_again_with_its_number() -> None:
+    async def body(cluster: FakeCluster, sender: Sender) -> None:
+        stored = write(sender)
+        (await cluster.next()).answer(ErrorCode.KV_STORAGE_EXCEPTION)
+        again = await cluster.next()
+        assert again.numbers == [(0, 100, 0)]
+        again.answer(ErrorCode.DUPLICATE_SEQUENCE_EXCEPTION)
+        await settled(stored)
+
+    run(body)
