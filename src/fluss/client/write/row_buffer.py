@@ -6,8 +6,7 @@ I/O thread, at once if nothing of this writer is in flight, else when that is ac
 `writer.batch-timeout-ms`, rows no longer wait for it. So a lone row is sent at once, and rows gather only under load.
 
 Invariants:
-- `flat` is never replaced, and a row is added to it by one `+=` of all its values: rows are never split, and
-  appending takes no lock (locks are per chunk).
+- `flat` is never replaced, and one `+=` adds all values of a row: rows are never split, and `append` takes no lock.
 - `handle` is the open chunk, or None while rows are taken. A generated `append` reads it, adds the row and checks it
   again: if rows were taken in between, the row is in one of the chunks since then, and `raced` returns a handle over
   all.

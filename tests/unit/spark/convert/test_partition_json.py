@@ -56,7 +56,7 @@ def test_digits_that_spark_cannot_hold_are_cut_on_the_way_to_it() -> None:
 def test_values_that_a_partition_cannot_have_are_errors() -> None:
     with pytest.raises(FlussError, match=r"'p' of d\.t: a partition value must not be null"):
         texts_from_json(table_by(types.IntType()), {"p": None}, "microseconds")
-    with pytest.raises(FlussError, match="times of partitions have milliseconds"):
+    with pytest.raises(FlussError, match="partitions have times in milliseconds"):
         texts_from_json(table_by(types.TimeType(6)), {"p": 1_000}, "microseconds")
     with pytest.raises(
         FlussError, match=r"a partition of d\.t cannot be converted for Spark: 'many' is not a partition value"
